@@ -1,1 +1,4 @@
-//! placeholder
+//! The transactional partition log.
+
+pub mod batch;
+pub mod segment;
