@@ -1,0 +1,183 @@
+//! Every limit and interval of the engine, with units, and the relations between them.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cutwater_platform::Platform;
+
+/// What a job promises about its output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guarantee {
+    /// No checkpoints. Each record is processed at most once; after a failure the job ends and can't be resumed.
+    AtMostOnce,
+    /// Checkpoints by barriers: after any crash the job goes back to the last complete checkpoint, and what it writes
+    /// through transactional sinks is visible exactly once.
+    ExactlyOnce(Snapshots),
+}
+
+impl Guarantee {
+    /// Exactly-once with the default interval of one second.
+    pub fn exactly_once() -> Guarantee {
+        Guarantee::ExactlyOnce(Snapshots::default())
+    }
+
+    /// The checkpoint settings, if there are checkpoints.
+    pub fn snapshots(&self) -> Option<&Snapshots> {
+        match self {
+            Guarantee::AtMostOnce => None,
+            Guarantee::ExactlyOnce(snapshots) => Some(snapshots),
+        }
+    }
+
+    /// The promise without its settings.
+    pub fn kind(&self) -> GuaranteeKind {
+        match self {
+            Guarantee::AtMostOnce => GuaranteeKind::AtMostOnce,
+            Guarantee::ExactlyOnce(_) => GuaranteeKind::ExactlyOnce,
+        }
+    }
+}
+
+impl fmt::Display for Guarantee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Guarantee::AtMostOnce => f.write_str("at-most-once (no checkpoints)"),
+            Guarantee::ExactlyOnce(s) => write!(f, "exactly-once (aligned snapshots every {:?})", s.interval),
+        }
+    }
+}
+
+/// A promise without its settings: what connectors say they honour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GuaranteeKind {
+    /// See [`Guarantee::AtMostOnce`].
+    AtMostOnce,
+    /// See [`Guarantee::ExactlyOnce`].
+    ExactlyOnce,
+}
+
+impl fmt::Display for GuaranteeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            GuaranteeKind::AtMostOnce => "at-most-once",
+            GuaranteeKind::ExactlyOnce => "exactly-once",
+        })
+    }
+}
+
+/// How checkpoints are taken and kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Snapshots {
+    /// From the start of one checkpoint to the start of the next.
+    pub interval: Duration,
+    /// At most this many checkpoints may be triggered and not yet committed.
+    pub uncommitted_max: u64,
+    /// How many committed checkpoints are kept, the newest included.
+    pub retained: usize,
+    /// A chain of state files with this many deltas is replaced by a fresh base; earlier if the deltas outgrow the base.
+    pub deltas_max: usize,
+    /// A checkpoint that isn't complete after this time is declined: nothing is lost, and the next one covers its output.
+    pub timeout: Duration,
+}
+
+impl Default for Snapshots {
+    fn default() -> Self {
+        Snapshots {
+            interval: Duration::from_secs(1),
+            uncommitted_max: 2,
+            retained: 3,
+            deltas_max: 16,
+            timeout: Duration::from_secs(600),
+        }
+    }
+}
+
+impl Snapshots {
+    /// Checkpoints every `interval`, the rest as by default.
+    pub fn every(interval: Duration) -> Snapshots {
+        Snapshots { interval, ..Snapshots::default() }
+    }
+}
+
+/// Everything a run needs besides the graph.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The job's name, for people.
+    pub name: String,
+    /// Where checkpoints and the embedded log live.
+    pub dir: PathBuf,
+    /// Number of worker threads, at least 1.
+    pub workers: usize,
+    /// The promise.
+    pub guarantee: Guarantee,
+    /// Restarts after a panic or an error in the attempt, before the run gives up.
+    pub restarts_max: u32,
+    /// Pause before the first restart; doubles with each further one up to a second.
+    pub restart_backoff: Duration,
+    /// Pin worker i to core i if there are at least as many cores as workers.
+    pub pin: bool,
+    /// Kill the process that holds the data directory, if there is one, and take its place.
+    pub take_over: bool,
+    /// Limits inside the dataflow.
+    pub limits: Limits,
+    /// The world.
+    pub platform: Platform,
+}
+
+impl Options {
+    /// Exactly-once in `dir`, with one worker per core up to two.
+    pub fn new(name: impl Into<String>, dir: impl Into<PathBuf>) -> Options {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Options {
+            name: name.into(),
+            dir: dir.into(),
+            workers: cores.min(2),
+            guarantee: Guarantee::exactly_once(),
+            restarts_max: 10,
+            restart_backoff: Duration::from_millis(5),
+            pin: true,
+            take_over: false,
+            limits: Limits::default(),
+            platform: Platform::real(),
+        }
+    }
+}
+
+/// Limits inside the dataflow (I-9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Records in a batch that a source or a router makes.
+    pub batch_records: usize,
+    /// Records that may be under way on one channel before its sender waits.
+    pub channel_records: usize,
+    /// Batches that an operator handles before it lets others run.
+    pub batches_per_step: usize,
+    /// Bitmap words (64 slots each) that a state sweeps per batch while a snapshot is being taken.
+    pub sweep_words: usize,
+    /// Estimated bytes of keyed state per operator instance; beyond it the attempt ends with a clear error.
+    pub state_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let limits = Limits {
+            batch_records: 1024,
+            channel_records: 64 * 1024,
+            batches_per_step: 16,
+            sweep_words: 512,
+            state_bytes: 8 << 30,
+        };
+        limits.assert_consistent();
+        limits
+    }
+}
+
+impl Limits {
+    /// Panics unless the relations between the limits hold.
+    pub fn assert_consistent(&self) {
+        assert!(self.batch_records > 0 && self.batches_per_step > 0 && self.sweep_words > 0, "limits must be above 0");
+        // A sender must be able to have a batch under way while the next one is filled, or it would stop after each.
+        assert!(self.channel_records >= 2 * self.batch_records, "a channel must take two batches");
+    }
+}

@@ -1,0 +1,168 @@
+//! What can go wrong, per operation: who is to blame, where it happened, what to do next.
+
+use cutwater_platform::IoError;
+use thiserror::Error;
+
+use crate::config::GuaranteeKind;
+
+/// The build function described a job that can't be run.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Two operators have one name; state is found by name, so names must differ.
+    #[error("two operators are named {name:?}; give one of them another name")]
+    DuplicateName {
+        /// The name.
+        name: String,
+    },
+    /// A name that can't stand in a path or a transaction's name.
+    #[error("{name:?} can't be the name of an operator: use 1 to 200 letters, digits, '-', '_' or '.'")]
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// An output that leads nowhere.
+    #[error("output {port} of {operator:?} leads nowhere; send it to a sink, or say .discard() if it may be thrown away")]
+    Unconsumed {
+        /// The operator.
+        operator: String,
+        /// Which of its outputs.
+        port: usize,
+    },
+    /// A job without a source.
+    #[error("the job has no source; begin with job.source(..)")]
+    NoSource,
+    /// The build function described different graphs on different workers.
+    #[error("the build function made another graph on worker {worker} than at first: {difference}; it must not depend on \
+             time, randomness or the worker")]
+    Unstable {
+        /// The worker on which it differed.
+        worker: usize,
+        /// What differed.
+        difference: String,
+    },
+    /// A connector can't honour the guarantee that was asked for.
+    #[error("{operator:?} can't honour {wanted}: {reason}; it honours {honoured}")]
+    Guarantee {
+        /// The source or sink.
+        operator: String,
+        /// What was asked for.
+        wanted: GuaranteeKind,
+        /// What it honours.
+        honoured: String,
+        /// Why not more.
+        reason: String,
+    },
+    /// A connector or another part of the job said no while it was being built.
+    #[error("{what}: {reason}")]
+    Refused {
+        /// What was being built.
+        what: String,
+        /// Why it can't be, and what to do.
+        reason: String,
+    },
+}
+
+impl BuildError {
+    /// `what` can't be built, because of `reason`.
+    pub fn refused(what: impl Into<String>, reason: impl ToString) -> BuildError {
+        BuildError::Refused { what: what.into(), reason: reason.to_string() }
+    }
+}
+
+/// A source could not list its splits, open one, or read on. Ends the attempt; the next one goes on from the last checkpoint.
+#[derive(Debug, Error)]
+#[error("{what}: {reason}")]
+pub struct SourceError {
+    /// Which source and split, or file and line.
+    pub what: String,
+    /// What was expected, what was found, what to do.
+    pub reason: String,
+    /// True if trying again can't help: the run ends instead of restarting.
+    pub fatal: bool,
+}
+
+impl SourceError {
+    /// An error that a restart may cure.
+    pub fn transient(what: impl Into<String>, reason: impl ToString) -> SourceError {
+        SourceError { what: what.into(), reason: reason.to_string(), fatal: false }
+    }
+
+    /// An error that ends the run.
+    pub fn fatal(what: impl Into<String>, reason: impl ToString) -> SourceError {
+        SourceError { what: what.into(), reason: reason.to_string(), fatal: true }
+    }
+}
+
+/// A sink could not write, prepare, commit or abort.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SinkError {
+    /// A newer attempt of this job has taken over; this one must end without a trace.
+    #[error("a newer attempt of this job has taken over {what}")]
+    Fenced {
+        /// The sink or commit group.
+        what: String,
+    },
+    /// This checkpoint's output can't be prepared: the checkpoint is declined and nothing is lost.
+    #[error("{what} declined the checkpoint: {reason}")]
+    Declined {
+        /// The sink.
+        what: String,
+        /// Why, with the limit and the number found.
+        reason: String,
+    },
+    /// It failed; the next attempt goes on from the last checkpoint.
+    #[error("{what}: {reason}")]
+    Failed {
+        /// The sink or commit group.
+        what: String,
+        /// What happened.
+        reason: String,
+    },
+    /// Something that must exist does not: going on would lose output. The run ends.
+    #[error("{what}: {reason}")]
+    Fatal {
+        /// The sink or commit group.
+        what: String,
+        /// What is missing, and the way out.
+        reason: String,
+    },
+}
+
+/// An operator could not go on. Ends the attempt.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct OperatorError(pub String);
+
+/// Why a run ended without a report.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The job could not be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The options contradict each other.
+    #[error("{0}")]
+    Options(String),
+    /// The directory isn't one this job can use; nothing in it was changed.
+    #[error("{0}")]
+    Refused(String),
+    /// A newer attempt of this job has taken over.
+    #[error("a newer attempt of this job has taken over; this process ends without a trace")]
+    Fenced,
+    /// Attempt after attempt failed.
+    #[error("gave up after {attempts} attempts; the last one failed: {last}. Everything committed is kept; run again to go on")]
+    GaveUp {
+        /// How many attempts there were in this run.
+        attempts: u32,
+        /// Why the last one failed.
+        last: String,
+    },
+    /// It failed in a way that a restart can't cure.
+    #[error("{0}")]
+    Fatal(String),
+    /// The disk said no.
+    #[error(transparent)]
+    Io(#[from] IoError),
+}
