@@ -1,1 +1,11 @@
-//! placeholder
+//! The simulated world, and the judge of what happened in it.
+
+pub mod clock;
+pub mod crash;
+pub mod disk;
+pub mod sim;
+
+pub use clock::SimClock;
+pub use crash::{CrashAction, CrashCounts, CrashSchedule, Strike};
+pub use disk::{DiskOp, LossPolicy, NamePolicy, SimDisk, SyncFault, TraceEntry};
+pub use sim::SimPlatform;
