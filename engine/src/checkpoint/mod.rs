@@ -1,5 +1,13 @@
 //! Life of a checkpoint: triggered, pending, completed (its manifest exists), committed, retired.
 
+mod ledger;
+mod pending;
+mod permit;
+mod retain;
 mod snapshot_ref;
 
+pub use ledger::{Declined, Ledger, ManifestDraft, Pace, Trigger};
+pub use pending::{Accepted, DeclineReason, Incomplete, PendingCheckpoint, Settled, SnapshotReport};
+pub use permit::{Permit, Published};
+pub use retain::{BaseRecorded, Retirement, StoredManifest, retire, sweep};
 pub use snapshot_ref::{Blob, Committable, Counters, SnapshotRef, StateChain, StateFile, StateFileKind};

@@ -49,7 +49,9 @@ pub enum CreditError {
         limit: u64,
     },
     /// More barriers are under way than checkpoints can be open.
-    #[error("a barrier was sent while {outstanding} were under way to receiver {receiver}; the allowance is {allowance}")]
+    #[error(
+        "a barrier was sent while {outstanding} were under way to receiver {receiver}; the allowance is {allowance}"
+    )]
     BarrierAllowance {
         /// Which receiver.
         receiver: usize,
@@ -141,6 +143,29 @@ impl EdgeCredit {
         }
         self.add(receiver, records);
         Ok(())
+    }
+
+    /// A further batch of a call that began while the edge was open leaves: one call may make several batches, and what a router had
+    /// open joins them, so what is under way is bounded by the limit plus what one call produces.
+    ///
+    /// # Errors
+    ///
+    /// If the edge has ended.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such receiver.
+    pub fn send_more(&mut self, receiver: usize, records: u64) -> Result<(), CreditError> {
+        if self.ended {
+            return Err(CreditError::AfterEnd);
+        }
+        self.add(receiver, records);
+        Ok(())
+    }
+
+    /// How many records may leave for every receiver before the edge closes.
+    pub fn room(&self) -> u64 {
+        self.receivers.iter().map(|r| self.limit.saturating_sub(r.units)).min().unwrap_or(0)
     }
 
     /// `frames` watermarks, `Idle` or `Active` leave for every receiver.
