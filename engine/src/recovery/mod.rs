@@ -1,1 +1,10 @@
-//! placeholder
+//! What happens between a crash and the first record after it: which attempt this is, from where it goes on, what must be
+//! committed first, and who gets which state.
+
+mod rescale;
+mod resolve;
+
+pub use rescale::{StatePiece, state_pieces};
+pub use resolve::{
+    BaseFact, Facts, ManifestContent, Refusal, Resolution, Resume, Want, next_checkpoint, resolve,
+};
