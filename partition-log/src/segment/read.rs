@@ -1,0 +1,246 @@
+//! Reading whole batches by offset.
+
+use cutwater_platform::{IoContext, Open, files::temporary_name};
+
+use super::names::Kind;
+use super::offset_index::{self, IndexEntry};
+use super::partition_files::{Aborts, PartitionFiles};
+use super::transaction_index::{self, AbortedTxn};
+use super::walk::{Doubt, Found, Walk, damaged};
+use super::{ANY_SIZE, LogEnd, SegmentError};
+use crate::batch::{BatchError, verify_stored};
+
+/// The segment that an offset falls into.
+struct Place {
+    base: i64,
+    /// One above the segment's last offset.
+    next: i64,
+    /// Bytes of its log file that count, if known.
+    bytes: Option<u64>,
+    is_active: bool,
+    /// The index's advice, for the active segment.
+    anchor: Option<IndexEntry>,
+}
+
+impl PartitionFiles {
+    /// Whole batches from the one that holds `from_offset` on, out of one segment, at most `max_bytes` of them but at
+    /// least one batch, and none with an offset at or above `below_offset` (I-2). Empty when the files end at or before
+    /// `from_offset`, or when nothing lies below `below_offset`. Each batch's checksum has been compared.
+    ///
+    /// # Errors
+    /// The offset lies before the first segment; a damaged file, with the place; the system's.
+    pub fn read(&self, from_offset: i64, max_bytes: usize, below_offset: i64) -> Result<Vec<u8>, SegmentError> {
+        let mut out = Vec::new();
+        self.read_into(from_offset, max_bytes, below_offset, &mut out)?;
+        Ok(out)
+    }
+
+    /// As [`read`](Self::read), appended to `out`, whose memory can be used again; answers how many bytes were appended.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); `out` is then as before.
+    pub fn read_into(
+        &self,
+        from_offset: i64,
+        max_bytes: usize,
+        below_offset: i64,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, SegmentError> {
+        let before = out.len();
+        let appended = self.read_place(from_offset, max_bytes, below_offset, out);
+        match appended {
+            Ok(appended) => Ok(appended),
+            Err(error) => {
+                out.truncate(before);
+                // Retention may have taken the segment away meanwhile; then that is the answer.
+                self.place(from_offset)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn read_place(
+        &self,
+        from_offset: i64,
+        max_bytes: usize,
+        below_offset: i64,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, SegmentError> {
+        let Some(place) = self.place(from_offset)? else { return Ok(0) };
+        let below = below_offset.min(place.next);
+        if from_offset >= below {
+            return Ok(0);
+        }
+        let handle = self.handle(place.base, Kind::Log, Open::Write)?;
+        let bytes = match place.bytes {
+            Some(bytes) => bytes,
+            None => {
+                let bytes = handle.file.len().at("look at", &handle.path)?;
+                self.remember_bytes(place.base, bytes);
+                bytes
+            }
+        };
+        let first = self.find(&place, bytes, from_offset)?;
+        let first_bytes = first.header.total_bytes();
+        let want = max_bytes.max(first_bytes).min(usize::try_from(bytes - first.position).unwrap_or(usize::MAX));
+        let start = out.len();
+        out.resize(start + want, 0);
+        handle.file.read_exact_at(&mut out[start..], first.position).at("read", &handle.path)?;
+        let mut expected = first.header.base_offset;
+        let mut used = 0;
+        while let Some(rest) = out.get(start + used..).filter(|rest| !rest.is_empty()) {
+            let position = first.position + used as u64;
+            let header = match verify_stored(rest, &ANY_SIZE) {
+                Ok(header) => header,
+                // Cut by `max_bytes`, not by the end of the segment.
+                Err(BatchError::Short { .. }) if used > 0 && first.position + (want as u64) < bytes => break,
+                Err(error) => return Err(damaged(&handle, position, &error.to_string())),
+            };
+            if header.base_offset != expected {
+                let what = format!("a batch with offset {expected} was expected, {} was found", header.base_offset);
+                return Err(damaged(&handle, position, &what));
+            }
+            if header.last_offset() >= below {
+                break;
+            }
+            expected = header.last_offset() + 1;
+            used += header.total_bytes();
+        }
+        out.truncate(start + used);
+        Ok(used)
+    }
+
+    /// The transactions that a reader of the offsets [`from`, `upper`) must leave out because they were aborted, by the
+    /// order of their markers. Looks on into later segments as far as needed.
+    ///
+    /// # Errors
+    /// A damaged file; the system's.
+    pub fn aborted(&self, from: i64, upper: i64) -> Result<Vec<AbortedTxn>, SegmentError> {
+        let with_aborts: Vec<(i64, Aborts)> = {
+            let state = self.state();
+            self.known_end(&state)?;
+            let first = state.floor_segment(from).unwrap_or(0);
+            let later = state.segments.iter().skip(first).filter(|segment| segment.aborts != Aborts::None);
+            later.map(|segment| (segment.base, segment.aborts)).collect()
+        };
+        let mut found = Vec::new();
+        for (base, aborts) in with_aborts {
+            let handle = self.handle(base, Kind::Aborts, Open::Write)?;
+            let entries = match aborts {
+                Aborts::Entries(entries) => entries,
+                Aborts::None | Aborts::Unread => transaction_index::count(&handle)?,
+            };
+            if transaction_index::search(&handle, entries, from, upper, &mut found)? {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Where `offset` is to be looked for; `None` when the files end at or before it.
+    fn place(&self, offset: i64) -> Result<Option<Place>, SegmentError> {
+        let state = self.state();
+        let end = self.known_end(&state)?;
+        if offset >= end.next_offset {
+            return Ok(None);
+        }
+        let start = state.segments.first().map_or(end.segment_base, |segment| segment.base);
+        let Some(at) = state.floor_segment(offset) else {
+            return Err(SegmentError::OutOfRange { from: offset, start, end: end.next_offset });
+        };
+        let segment = &state.segments[at];
+        let is_active = segment.base == end.segment_base;
+        let relative = u32::try_from(offset - segment.base).unwrap_or(u32::MAX);
+        Ok(Some(Place {
+            base: segment.base,
+            next: if is_active { end.next_offset } else { next_base(&state.segments, at, &end) },
+            bytes: if is_active { Some(end.segment_position) } else { segment.sealed_bytes },
+            is_active,
+            anchor: if is_active { state.index.floor(relative) } else { None },
+        }))
+    }
+
+    fn remember_bytes(&self, base: i64, bytes: u64) {
+        let mut state = self.state();
+        if let Some(segment) = state.segments.iter_mut().find(|segment| segment.base == base) {
+            segment.sealed_bytes = Some(bytes);
+        }
+    }
+
+    /// The batch that holds `offset`. An index that turns out to be wrong is built anew, once.
+    fn find(&self, place: &Place, bytes: u64, offset: i64) -> Result<Found, SegmentError> {
+        let relative = u32::try_from(offset - place.base).unwrap_or(u32::MAX);
+        let handle = self.handle(place.base, Kind::Log, Open::Write)?;
+        let mut walk = Walk::new(handle, place.base, bytes);
+        let anchor = if place.is_active { place.anchor } else { self.anchor_in_file(place.base, relative)? };
+        match walk.find(anchor, self.config.index_interval_bytes, offset) {
+            Ok(found) => return Ok(found),
+            Err(Doubt::Log(error)) => return Err(error),
+            Err(Doubt::Index) => {}
+        }
+        let anchor = self.rebuild_index(place, bytes, relative)?;
+        match walk.find(anchor, self.config.index_interval_bytes, offset) {
+            Ok(found) => Ok(found),
+            Err(Doubt::Log(error)) => Err(error),
+            Err(Doubt::Index) => Err(walk.damaged(0, "even an index built from it doesn't lead to the offset")),
+        }
+    }
+
+    /// The advice of a sealed segment's index file; none when there is no file.
+    fn anchor_in_file(&self, base: i64, relative: u32) -> Result<Option<IndexEntry>, SegmentError> {
+        let path = self.path(base, Kind::Index);
+        match self.handle(base, Kind::Index, Open::Write) {
+            Ok(index) => Ok(offset_index::floor_in_file(index.file.as_ref(), relative).at("read", &path)?),
+            Err(SegmentError::Io(e)) if e.source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Builds an index from the log file and answers its advice. A sealed segment's goes to a temporary file first and
+    /// takes the old one's name when it is whole; the active one's is in memory.
+    fn rebuild_index(&self, place: &Place, bytes: u64, relative: u32) -> Result<Option<IndexEntry>, SegmentError> {
+        let _rebuilding = self.rebuilding.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let interval = self.config.index_interval_bytes;
+        let log = self.handle(place.base, Kind::Log, Open::Write)?;
+        tracing::warn!(segment = %log.path.display(), "building the offset index anew: it doesn't fit the log file");
+        let (index, _) = Walk::new(log, place.base, bytes).rebuild(interval)?;
+        let anchor = index.floor(relative);
+        if place.is_active {
+            self.install_active_index(place.base, bytes, index);
+            return Ok(anchor);
+        }
+        let path = self.path(place.base, Kind::Index);
+        let temporary = temporary_name(&path);
+        let file = self.open.files.open(&temporary, Open::Create).at("open", &temporary)?;
+        file.set_len(0).at("empty", &temporary)?;
+        file.write_all_at(&index.to_bytes(0), 0).at("write", &temporary)?;
+        file.sync_data().at("sync", &temporary)?;
+        self.open.files.rename(&temporary, &path).at("rename", &temporary)?;
+        self.open.forget(self.key(place.base, Kind::Index));
+        self.open.crash.reach("segment.index-written");
+        let mut state = self.state();
+        state.names_dirty = true;
+        Ok(anchor)
+    }
+
+    /// Replaces the part of the active index that was built from the first `bytes` of the log file, and keeps what
+    /// writes have added since.
+    fn install_active_index(&self, base: i64, bytes: u64, index: super::offset_index::OffsetIndex) {
+        let _writer = self.lock_writer();
+        let mut state = self.state();
+        if state.active().is_none_or(|active| active.base != base) {
+            return;
+        }
+        let mut index = index;
+        let newer = state.index.entries.iter().filter(|entry| u64::from(entry.position) >= bytes).copied();
+        index.entries.extend(newer);
+        state.index = index;
+        // The file is as doubtful as the memory was: write it whole next time.
+        state.index_flushed = 0;
+    }
+}
+
+/// The first offset of the segment behind the `at`-th.
+fn next_base(segments: &[super::partition_files::Segment], at: usize, end: &LogEnd) -> i64 {
+    segments.get(at + 1).map_or(end.segment_base, |segment| segment.base)
+}
