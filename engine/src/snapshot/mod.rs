@@ -1,1 +1,39 @@
-//! placeholder
+//! Snapshots on disk: what a checkpoint store contains, and how it is written, verified, listed and deleted.
+//!
+//! ```text
+//!   layout     every name in the store, built and parsed in one place
+//!   envelope   magic, version, length, checksum around small records        format   the same for state files, in blocks
+//!   manifest   what makes a checkpoint complete (I-5)                        writer, reader, chain   state files
+//!   store      the trait: what a checkpoint store must promise               fs       a directory that keeps the promise
+//!   retain     pure: which files may go
+//! ```
+//!
+//! `docs/formats/` has the bytes; `docs/recovery-checkpoints.md` what is found after a crash at each point.
+
+mod chain;
+mod envelope;
+mod format;
+mod fs;
+mod layout;
+mod manifest;
+mod reader;
+mod record;
+mod retain;
+mod store;
+mod writer;
+
+pub use chain::{BrokenChain, Chain, ChainLimits};
+pub use envelope::EnvelopeError;
+pub use format::{BLOCK_TARGET_BYTES, STATE_FORMAT, StateFileHeader};
+pub use fs::FsStore;
+pub use layout::{
+    BadStateName, ManifestName, StateFileName, StateName, attempt_name, base_name, parse_attempt_name, parse_base_name,
+};
+pub use manifest::{
+    Carried, EncodedManifest, HashIdentity, MANIFEST_FORMAT, Manifest, ManifestError, OperatorEntry, PlanIdentity,
+};
+pub use reader::{Block, ReadError, StateFileReader};
+pub use record::{Base, BasePoint, Claimant, CommittedRecord};
+pub use retain::{orphaned_files, unnamed_files};
+pub use store::{CheckpointStore, Owner, StateFileOut, StoreError, StoreListing};
+pub use writer::{BlockWriter, SnapshotFiles, SnapshotOrigin, WriteError, WrittenState};

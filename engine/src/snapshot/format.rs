@@ -1,0 +1,109 @@
+//! The bytes of a state file; `docs/formats/state-file.md` has the tables.
+//!
+//! ```text
+//!   prefix (24 bytes) | header | block | block | ... | footer (40 bytes)
+//! ```
+//!
+//! Every byte is covered by a checksum. Those of blocks and footer are seeded with the header's, and those of blocks with
+//! their number too: a block that was moved, or that comes from another file, is as wrong as one with a flipped bit.
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::checkpoint::StateFileKind;
+use crate::exchange::GroupRange;
+use crate::id::{Attempt, CheckpointId, InstanceId, JobId};
+
+/// The format version that this program writes.
+pub const STATE_FORMAT: u32 = 1;
+/// A block is closed once its entries have this many bytes.
+pub const BLOCK_TARGET_BYTES: usize = 256 * 1024;
+
+/// The first bytes of a state file.
+pub(crate) const MAGIC: [u8; 8] = *b"CWSTATE\0";
+/// The first bytes of its footer.
+pub(crate) const FOOTER_MAGIC: [u8; 8] = *b"CWSTEND\0";
+/// Magic, version, header length, header checksum.
+pub(crate) const PREFIX_BYTES: usize = 24;
+/// Length, entries, checksum.
+pub(crate) const BLOCK_HEADER_BYTES: usize = 16;
+/// Magic, blocks, entries, bytes in blocks, checksum.
+pub(crate) const FOOTER_BYTES: usize = 40;
+/// A header is never longer; it holds numbers and one short name.
+pub(crate) const HEADER_MAX_BYTES: usize = 4096;
+
+/// What a state file says about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateFileHeader {
+    /// The job.
+    pub job: JobId,
+    /// The attempt that wrote it.
+    pub attempt: Attempt,
+    /// The checkpoint it was written for.
+    pub checkpoint: CheckpointId,
+    /// The operator instance whose state it is.
+    pub instance: InstanceId,
+    /// The state's name.
+    pub state: String,
+    /// Fingerprint of its types.
+    pub schema: u64,
+    /// Base or delta.
+    pub kind: StateFileKind,
+    /// The key groups that the instance owned.
+    pub groups: GroupRange,
+    /// Number of entries, removals included.
+    pub entries: u64,
+}
+
+/// Builds the prefix and the encoded header; also returns the seed of everything behind them.
+pub(crate) fn encode_header(header: &StateFileHeader) -> Result<(Vec<u8>, u64), postcard::Error> {
+    let mut bytes = postcard::to_extend(header, vec![0; PREFIX_BYTES])?;
+    let length = u32::try_from(bytes.len() - PREFIX_BYTES).map_err(|_| postcard::Error::SerializeBufferFull)?;
+    bytes[0..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&STATE_FORMAT.to_le_bytes());
+    bytes[12..16].copy_from_slice(&length.to_le_bytes());
+    let seed = header_checksum(&bytes[..16], &bytes[PREFIX_BYTES..]);
+    bytes[16..24].copy_from_slice(&seed.to_le_bytes());
+    Ok((bytes, seed))
+}
+
+/// Checksum of the first 16 bytes of the prefix and the header.
+pub(crate) fn header_checksum(prefix: &[u8], header: &[u8]) -> u64 {
+    xxh3_64_with_seed(header, xxh3_64(prefix))
+}
+
+/// Checksum of a block's payload, bound to its file, its number and its own header.
+pub(crate) fn block_checksum(seed: u64, number: u64, entries: u32, payload: &[u8]) -> u64 {
+    let mut own = [0; 24];
+    own[0..8].copy_from_slice(&number.to_le_bytes());
+    own[8..12].copy_from_slice(&entries.to_le_bytes());
+    own[12..20].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+    xxh3_64_with_seed(payload, xxh3_64_with_seed(&own, seed))
+}
+
+/// What the footer says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) blocks: u64,
+    pub(crate) entries: u64,
+    /// Bytes in blocks, their headers not counted.
+    pub(crate) payload: u64,
+}
+
+impl Totals {
+    pub(crate) fn encode(self, seed: u64) -> [u8; FOOTER_BYTES] {
+        let mut bytes = [0; FOOTER_BYTES];
+        bytes[0..8].copy_from_slice(&FOOTER_MAGIC);
+        bytes[8..16].copy_from_slice(&self.blocks.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.entries.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.payload.to_le_bytes());
+        let checksum = xxh3_64_with_seed(&bytes[..32], seed);
+        bytes[32..40].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+}
+
+/// A little-endian number of up to eight bytes.
+pub(crate) fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
+}

@@ -1,0 +1,239 @@
+//! State files -> blocks of entries, refusing everything that isn't exactly what the manifest names.
+//!
+//! The promise: a block is handed out only after its checksum was right; [`StateFileReader::next_block`] answers `None`
+//! only after the footer, the totals and the checksum of the whole file were right. Whoever loads must read to the end, and
+//! must forget what it loaded if that fails.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cutwater_platform::{File, IoError};
+use thiserror::Error;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::format::{
+    BLOCK_HEADER_BYTES, FOOTER_BYTES, FOOTER_MAGIC, HEADER_MAX_BYTES, MAGIC, PREFIX_BYTES, STATE_FORMAT,
+    StateFileHeader, Totals, block_checksum, header_checksum, number,
+};
+use crate::checkpoint::StateFile;
+
+/// A state file isn't what it should be. The way out: restore an older checkpoint whose files are whole, or bring the file
+/// back from a copy.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The system failed.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// Not a state file.
+    #[error("{file} is not a state file of Cutwater; bring the right file back from a copy, or restore another checkpoint")]
+    Foreign {
+        /// The file.
+        file: String,
+    },
+    /// Written by a newer program.
+    #[error("{file} has format version {found}, and this program knows up to {STATE_FORMAT}; use a newer program")]
+    Newer {
+        /// The file.
+        file: String,
+        /// Its version.
+        found: u32,
+    },
+    /// Damaged.
+    #[error("{file} is damaged at byte {at}: {what}; bring it back from a copy, or restore another checkpoint")]
+    Damaged {
+        /// The file.
+        file: String,
+        /// Where, in bytes from the start.
+        at: u64,
+        /// What was expected and what was found.
+        what: String,
+    },
+    /// Whole, but not the one that the manifest names.
+    #[error("{file} is not the file that the manifest names: {what}; manifest and file don't belong together")]
+    Other {
+        /// The file.
+        file: String,
+        /// What differs.
+        what: String,
+    },
+}
+
+/// Reads one state file from front to back.
+pub struct StateFileReader {
+    file: Arc<dyn File>,
+    expected: StateFile,
+    header: StateFileHeader,
+    seed: u64,
+    position: u64,
+    totals: Totals,
+    hash: Box<Xxh3>,
+    buffer: Vec<u8>,
+}
+
+impl fmt::Debug for StateFileReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StateFileReader({:?} at byte {} of {})", self.name(), self.position, self.expected.bytes)
+    }
+}
+
+/// Some entries, one behind the other, each `(key, Option<value>)` in postcard.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a> {
+    /// The file's name.
+    pub file: &'a str,
+    /// How many.
+    pub entries: u32,
+    /// Their bytes.
+    pub bytes: &'a [u8],
+}
+
+impl StateFileReader {
+    /// Opens the file that a manifest names as `expected`.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn open(file: Arc<dyn File>, expected: &StateFile) -> Result<StateFileReader, ReadError> {
+        let name = expected.name.clone();
+        let len = file.len().map_err(|source| io("read the size of", &name, source))?;
+        let mut prefix = [0; PREFIX_BYTES];
+        if len < prefix.len() as u64 {
+            return Err(damaged(&name, len, format!("it ends after {len} bytes")));
+        }
+        file.read_exact_at(&mut prefix, 0).map_err(|source| io("read", &name, source))?;
+        if prefix[..8] != MAGIC {
+            return Err(ReadError::Foreign { file: name });
+        }
+        let version = number(&prefix[8..12]) as u32;
+        if version > STATE_FORMAT {
+            return Err(ReadError::Newer { file: name, found: version });
+        }
+        if len != expected.bytes {
+            return Err(damaged(&name, len, format!("it has {len} bytes, and the manifest says {}", expected.bytes)));
+        }
+        let header_len = number(&prefix[12..16]);
+        if header_len > HEADER_MAX_BYTES as u64 || (PREFIX_BYTES + FOOTER_BYTES) as u64 + header_len > len {
+            return Err(damaged(&name, 12, format!("a header of {header_len} bytes can't be")));
+        }
+        let mut buffer = vec![0; header_len as usize];
+        file.read_exact_at(&mut buffer, PREFIX_BYTES as u64).map_err(|source| io("read", &name, source))?;
+        let seed = header_checksum(&prefix[..16], &buffer);
+        if seed != number(&prefix[16..24]) {
+            return Err(damaged(&name, 16, "the checksum of its header is wrong".to_owned()));
+        }
+        let header: StateFileHeader = match postcard::take_from_bytes(&buffer) {
+            Ok((header, [])) if version == STATE_FORMAT => header,
+            _ => return Err(damaged(&name, PREFIX_BYTES as u64, "its header doesn't decode".to_owned())),
+        };
+        if (header.kind, header.entries) != (expected.kind, expected.entries) {
+            let what = format!(
+                "{} entries as {:?} expected, {} as {:?} found",
+                expected.entries, expected.kind, header.entries, header.kind
+            );
+            return Err(ReadError::Other { file: name, what });
+        }
+        let mut hash = Box::new(Xxh3::new());
+        hash.update(&prefix);
+        hash.update(&buffer);
+        let position = PREFIX_BYTES as u64 + header_len;
+        let totals = Totals::default();
+        Ok(StateFileReader { file, expected: expected.clone(), header, seed, position, totals, hash, buffer })
+    }
+
+    /// What the file says about itself.
+    pub fn header(&self) -> &StateFileHeader {
+        &self.header
+    }
+
+    /// The file's name.
+    pub fn name(&self) -> &str {
+        &self.expected.name
+    }
+
+    /// No file of this size has more entries: each takes a byte at least.
+    pub fn entries_max(&self) -> usize {
+        usize::try_from(self.expected.bytes).unwrap_or(usize::MAX)
+    }
+
+    /// The next block, or `None` at the end of a file that is whole.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn next_block(&mut self) -> Result<Option<Block<'_>>, ReadError> {
+        let footer_at = self.expected.bytes - FOOTER_BYTES as u64;
+        if self.position >= footer_at {
+            self.check_end(footer_at)?;
+            return Ok(None);
+        }
+        let at = self.position;
+        let mut head = [0; BLOCK_HEADER_BYTES];
+        if footer_at - at < head.len() as u64 {
+            return Err(self.damaged(at, "too few bytes for a block"));
+        }
+        self.read(&mut head)?;
+        let (length, entries) = (number(&head[0..4]), number(&head[4..8]) as u32);
+        if length == 0 || entries == 0 || length > footer_at - self.position {
+            return Err(self.damaged(at, "a block of this length can't be here"));
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(length as usize, 0);
+        self.read(&mut buffer)?;
+        self.buffer = buffer;
+        if block_checksum(self.seed, self.totals.blocks, entries, &self.buffer) != number(&head[8..16]) {
+            return Err(self.damaged(at, "the checksum of a block is wrong"));
+        }
+        self.totals.blocks += 1;
+        self.totals.entries += u64::from(entries);
+        self.totals.payload += length;
+        Ok(Some(Block { file: &self.expected.name, entries, bytes: &self.buffer }))
+    }
+
+    /// Reads and checks everything, and forgets it: for looking whether a file is whole.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn verify(mut self) -> Result<StateFileHeader, ReadError> {
+        while self.next_block()?.is_some() {}
+        Ok(self.header)
+    }
+
+    fn check_end(&mut self, footer_at: u64) -> Result<(), ReadError> {
+        if self.position > footer_at {
+            // Asked again after the end.
+            return Ok(());
+        }
+        let mut footer = [0; FOOTER_BYTES];
+        self.read(&mut footer)?;
+        if footer[..8] != FOOTER_MAGIC || footer != self.totals.encode(self.seed) {
+            return Err(self.damaged(footer_at, "the footer doesn't fit what stands before it"));
+        }
+        if self.totals.entries != self.header.entries {
+            return Err(self.damaged(footer_at, "there are more or fewer entries than the header says"));
+        }
+        let found = self.hash.digest();
+        if found != self.expected.checksum {
+            let what = format!("checksum {:016x} expected, {found:016x} found", self.expected.checksum);
+            return Err(ReadError::Other { file: self.expected.name.clone(), what });
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> Result<(), ReadError> {
+        self.file.read_exact_at(into, self.position).map_err(|source| io("read", &self.expected.name, source))?;
+        self.hash.update(into);
+        self.position += into.len() as u64;
+        Ok(())
+    }
+
+    fn damaged(&self, at: u64, what: &str) -> ReadError {
+        damaged(&self.expected.name, at, what.to_owned())
+    }
+}
+
+fn damaged(file: &str, at: u64, what: String) -> ReadError {
+    ReadError::Damaged { file: file.to_owned(), at, what }
+}
+
+fn io(action: &'static str, file: &str, source: std::io::Error) -> ReadError {
+    ReadError::Io(IoError { action, path: file.into(), source })
+}

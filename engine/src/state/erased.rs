@@ -1,0 +1,145 @@
+//! A state without its types: what the engine's shell needs to snapshot and restore it.
+
+use cutwater_platform::IoError;
+use thiserror::Error;
+
+use crate::checkpoint::StateFileKind;
+use crate::exchange::{GroupRange, KeyGroup, KeyGroups, group_of};
+use crate::snapshot::{BlockWriter, ReadError, StateFileReader, StateName, WriteError};
+
+/// The part of the keys that an instance owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    /// How many key groups the job has.
+    pub groups: KeyGroups,
+    /// Those that this instance owns.
+    pub range: GroupRange,
+}
+
+impl Ownership {
+    /// Ownership of every group: a single worker.
+    pub fn all(groups: KeyGroups) -> Ownership {
+        Ownership { groups, range: GroupRange { start: 0, end: groups.count() } }
+    }
+
+    /// True when a key with this group hash is owned.
+    pub fn has_hash(&self, group_hash: u64) -> bool {
+        self.has(group_of(group_hash, self.groups))
+    }
+
+    /// True when the group is owned.
+    pub fn has(&self, group: KeyGroup) -> bool {
+        self.range.contains(group)
+    }
+
+    /// True when every group of `range` is owned.
+    pub fn has_all(&self, range: GroupRange) -> bool {
+        self.range.intersection(range).len() == range.len()
+    }
+}
+
+/// One named state of an operator instance, its types forgotten.
+///
+/// Order of calls: `load` any number of files (and [`KeyedState::continue_chain`] when they are the instance's own, whole
+/// chain), then for each checkpoint `freeze`, `sweep` until it answers. A freeze while the one before is still being swept
+/// finishes that sweep first; frozen states come out in the order of the freezes, none skipped.
+pub trait KeyedState {
+    /// The name, unique within the operator.
+    fn name(&self) -> &StateName;
+    /// Fingerprint of key type, value type and schema version; see [`super::schema_fingerprint`].
+    fn schema(&self) -> u64;
+    /// Number of entries.
+    fn len(&self) -> usize;
+    /// True when there is no entry.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Freezes the state as it is now and says as what: a delta is turned into a base when there is nothing it could
+    /// follow. Under a microsecond for a delta.
+    fn freeze(&mut self, kind: StateFileKind) -> StateFileKind;
+    /// Copies a bounded part of the frozen state out (`words` x 64 slots); `Some` when one is complete. Call it once per
+    /// batch while [`KeyedState::is_sweeping`].
+    fn sweep(&mut self, words: usize) -> Option<Box<dyn FrozenState>>;
+    /// True while a frozen state hasn't come out.
+    fn is_sweeping(&self) -> bool;
+    /// A frozen state, or its file, has been lost: the next freeze is a base (I-4).
+    fn mark_all_dirty(&mut self);
+    /// Adds the owned entries of a file, on top of what was loaded before. Returns how many entries it took (removals
+    /// included).
+    ///
+    /// # Errors
+    /// [`StateLoadError`]; the state is then unusable.
+    fn load(&mut self, file: &mut StateFileReader, owned: &Ownership) -> Result<u64, StateLoadError>;
+    /// What was loaded is the whole chain of this very instance, with the same key groups: the next delta may follow it.
+    /// Without this call the next freeze is a base.
+    fn continue_chain(&mut self);
+    /// Estimated bytes in memory, heap of keys and values included.
+    fn bytes_estimate(&mut self) -> usize;
+}
+
+/// A frozen state on its way to the disk: owned, complete, to be encoded on another thread.
+pub trait FrozenState: Send {
+    /// The state's name.
+    fn name(&self) -> &StateName;
+    /// The state's schema fingerprint.
+    fn schema(&self) -> u64;
+    /// Base or delta.
+    fn kind(&self) -> StateFileKind;
+    /// Number of entries, removals included.
+    fn entries(&self) -> u64;
+    /// Encodes every entry into `out`.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    fn encode(&mut self, out: &mut BlockWriter<'_>) -> Result<(), WriteError>;
+}
+
+/// A state file can't be loaded.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StateLoadError {
+    /// The file is damaged, foreign or unreadable.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Another operating system error.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// The types changed.
+    #[error(
+        "state {state:?} was written with schema {found:016x}, and this program has {expected:016x}: its key or value type \
+         (or its schema version) changed; restore with the old program, or start the operator under a new name"
+    )]
+    Schema {
+        /// The state.
+        state: String,
+        /// This program's fingerprint.
+        expected: u64,
+        /// The file's.
+        found: u64,
+    },
+    /// A file of another state.
+    #[error("{file} holds state {found:?}, not {expected:?}; the manifest and its files don't belong together")]
+    OtherState {
+        /// The file.
+        file: String,
+        /// The state to be loaded.
+        expected: String,
+        /// The state in the file.
+        found: String,
+    },
+    /// An entry that isn't one, although its checksum is right: the types changed in a way the schema can't see.
+    #[error(
+        "entry {entry} of {file} doesn't decode as state {state:?} ({reason}): its key or value type changed in a way that \
+         the schema fingerprint can't see; restore with the old program, or start the operator under a new name"
+    )]
+    Entry {
+        /// The state.
+        state: String,
+        /// The file.
+        file: String,
+        /// Which entry, from 0.
+        entry: u64,
+        /// What the decoder said.
+        reason: String,
+    },
+}

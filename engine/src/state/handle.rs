@@ -1,0 +1,432 @@
+//! State as operators use it: a value per key ([`State`]), or values per key and map key ([`MapState`]).
+//!
+//! Both own a [`Table`]; both show themselves to the engine's shell as [`KeyedState`]. Methods that end in `_hashed` take
+//! the hash that routing has computed already.
+//!
+//! A `MapState` is flat: its entries are written one by one, so a checkpoint writes the map entries that changed, not the
+//! maps. The price: the entries of one key can't be walked. Where that is needed, keep a map as the value of a `State`.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::erased::{FrozenState, KeyedState, Ownership, StateLoadError};
+use super::key::{Scoped, StateKey, scoped_hash};
+use super::schema::schema_fingerprint;
+use super::table::{Frozen, Table};
+use crate::checkpoint::StateFileKind;
+use crate::exchange::CanonicalKey;
+use crate::snapshot::{BlockWriter, StateFileReader, StateName, WriteError};
+
+/// Entries looked at to estimate what keys and values own on the heap.
+const SAMPLE: usize = 64;
+/// What an allocator keeps beside each heap block, roughly.
+const HEAP_OVERHEAD_BYTES: usize = 16;
+
+/// What can be a value in a state.
+pub trait StateValue: Clone + Send + Serialize + DeserializeOwned + 'static {}
+impl<V: Clone + Send + Serialize + DeserializeOwned + 'static> StateValue for V {}
+
+/// A value per key.
+///
+/// ```
+/// use cutwater_engine::snapshot::StateName;
+/// use cutwater_engine::state::State;
+///
+/// let mut counts: State<String, u64> = State::new(StateName::new("counts").unwrap(), 1);
+/// counts.update(&"JFK".to_string(), |n| *n += 1);
+/// assert_eq!(counts.get(&"JFK".to_string()), Some(&1));
+/// ```
+#[derive(Debug)]
+pub struct State<K, V> {
+    name: StateName,
+    schema: u64,
+    table: Table<K, V>,
+    /// Frozen states whose sweep was finished by the next freeze.
+    done: VecDeque<Frozen<K, V>>,
+    heap: HeapSample,
+}
+
+/// Keyed state has outgrown its limit.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "state {state:?} has {entries} entries and about {bytes} bytes, more than the {limit} bytes it may have; raise \
+     Limits::state_bytes, use more workers, or let old keys expire"
+)]
+pub struct StateTooLarge {
+    /// The state.
+    pub state: String,
+    /// Its entries.
+    pub entries: usize,
+    /// Its estimated bytes.
+    pub bytes: usize,
+    /// The limit.
+    pub limit: usize,
+}
+
+/// The last estimate of heap bytes per entry, and the number of entries it was made at.
+#[derive(Debug, Default)]
+struct HeapSample {
+    entries: usize,
+    bytes_per_entry: usize,
+}
+
+impl<K: StateKey, V: StateValue> State<K, V> {
+    /// An empty state. `schema_version` is for the changes that the types don't show; see [`schema_fingerprint`].
+    pub fn new(name: StateName, schema_version: u32) -> State<K, V> {
+        let salt = xxh3_64(name.as_str().as_bytes());
+        State {
+            schema: schema_fingerprint::<K, V>(schema_version),
+            table: Table::new(K::table_hash, salt),
+            done: VecDeque::new(),
+            heap: HeapSample::default(),
+            name,
+        }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &StateName {
+        &self.name
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// True when there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// The value of `key`.
+    #[inline]
+    pub fn get(&self, key: &K) -> Option<&V> {
+        self.table.get(key.table_hash(), key)
+    }
+
+    /// As [`State::get`] with the table hash of `key`.
+    #[inline]
+    pub fn get_hashed(&self, hash: u64, key: &K) -> Option<&V> {
+        self.table.get(hash, key)
+    }
+
+    /// The value of `key`, to be changed.
+    #[inline]
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.table.get_mut(key.table_hash(), key)
+    }
+
+    /// The value of `key`, to be changed; made by `init` when there is none.
+    #[inline]
+    pub fn entry(&mut self, key: &K, init: impl FnOnce() -> V) -> &mut V {
+        self.table.entry(key.table_hash(), key, init)
+    }
+
+    /// As [`State::entry`] with the table hash of `key`.
+    #[inline]
+    pub fn entry_hashed(&mut self, hash: u64, key: &K, init: impl FnOnce() -> V) -> &mut V {
+        self.table.entry(hash, key, init)
+    }
+
+    /// Changes the value of `key`, which is made by `V::default` when there is none.
+    #[inline]
+    pub fn update<R>(&mut self, key: &K, change: impl FnOnce(&mut V) -> R) -> R
+    where
+        V: Default,
+    {
+        self.table.update(key.table_hash(), key, change)
+    }
+
+    /// As [`State::update`] with the table hash of `key`.
+    #[inline]
+    pub fn update_hashed<R>(&mut self, hash: u64, key: &K, change: impl FnOnce(&mut V) -> R) -> R
+    where
+        V: Default,
+    {
+        self.table.update(hash, key, change)
+    }
+
+    /// Sets the value of `key` and returns the old one.
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        self.table.insert(key.table_hash(), key, value)
+    }
+
+    /// Removes `key` and returns its value.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        self.table.remove(key.table_hash(), key)
+    }
+
+    /// The entries, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.table.iter()
+    }
+
+    /// Answers an error when the state is larger than `limit` bytes. Cheap enough for once per batch.
+    ///
+    /// # Errors
+    /// [`StateTooLarge`].
+    pub fn check_limit(&mut self, limit: usize) -> Result<(), StateTooLarge> {
+        let bytes = KeyedState::bytes_estimate(self);
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(StateTooLarge { state: self.name.as_str().to_owned(), entries: self.len(), bytes, limit })
+    }
+
+    /// Heap bytes per entry, from the encoded size of a few entries; looked at again when the state has grown or shrunk
+    /// by an eighth.
+    fn heap_bytes_per_entry(&mut self) -> usize {
+        let (now, then) = (self.table.len(), self.heap.entries);
+        if std::mem::needs_drop::<(K, V)>() && now.abs_diff(then) > then / 8 {
+            let start = xxh3_64(&now.to_le_bytes()) as usize;
+            let sizes = self.table.iter_from(start).take(SAMPLE);
+            let (count, bytes) = sizes.fold((0, 0), |(count, bytes), entry| {
+                (count + 1, bytes + postcard::experimental::serialized_size(&entry).unwrap_or(0) + HEAP_OVERHEAD_BYTES)
+            });
+            self.heap = HeapSample { entries: now, bytes_per_entry: bytes / usize::max(count, 1) };
+        }
+        self.heap.bytes_per_entry
+    }
+}
+
+impl<K: StateKey, V: StateValue> KeyedState for State<K, V> {
+    fn name(&self) -> &StateName {
+        &self.name
+    }
+
+    fn schema(&self) -> u64 {
+        self.schema
+    }
+
+    fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    fn freeze(&mut self, kind: StateFileKind) -> StateFileKind {
+        if self.table.is_frozen() {
+            self.table.sweep(usize::MAX);
+            self.done.push_back(self.table.take_frozen());
+        }
+        self.table.freeze(kind)
+    }
+
+    fn sweep(&mut self, words: usize) -> Option<Box<dyn FrozenState>> {
+        let frozen = match self.done.pop_front() {
+            Some(done) => done,
+            None if self.table.is_frozen() && self.table.sweep(words) => self.table.take_frozen(),
+            None => return None,
+        };
+        Some(Box::new(NamedFrozen { name: self.name.clone(), schema: self.schema, frozen }))
+    }
+
+    fn is_sweeping(&self) -> bool {
+        self.table.is_frozen() || !self.done.is_empty()
+    }
+
+    fn mark_all_dirty(&mut self) {
+        self.table.mark_all_dirty();
+    }
+
+    fn load(&mut self, file: &mut StateFileReader, owned: &Ownership) -> Result<u64, StateLoadError> {
+        load(&mut self.table, &self.name, self.schema, file, owned)
+    }
+
+    fn continue_chain(&mut self) {
+        self.table.continue_chain();
+    }
+
+    fn bytes_estimate(&mut self) -> usize {
+        let done: usize = self.done.iter().map(|frozen| frozen.len() * size_of::<(K, Option<V>)>()).sum();
+        self.table.bytes_estimate() + done + self.table.len() * self.heap_bytes_per_entry()
+    }
+}
+
+fn load<K: StateKey, V: StateValue>(
+    table: &mut Table<K, V>,
+    name: &StateName,
+    schema: u64,
+    file: &mut StateFileReader,
+    owned: &Ownership,
+) -> Result<u64, StateLoadError> {
+    let header = file.header();
+    if header.state != name.as_str() {
+        let (expected, found) = (name.as_str().to_owned(), header.state.clone());
+        return Err(StateLoadError::OtherState { file: file.name().to_owned(), expected, found });
+    }
+    if header.schema != schema {
+        let state = name.as_str().to_owned();
+        return Err(StateLoadError::Schema { state, expected: schema, found: header.schema });
+    }
+    // Keys come in slot order. In a table that is too small they would pile up at its beginning, so new ones wait until
+    // their number is known, unless it is known already.
+    let all_new = header.kind == StateFileKind::Base && owned.has_all(header.groups) && table.is_empty();
+    let whole = owned.has_all(header.groups);
+    if all_new {
+        table.reserve(usize::try_from(header.entries).unwrap_or(usize::MAX).min(file.entries_max()));
+    }
+    let (mut taken, mut seen, mut waiting) = (0, 0, Vec::new());
+    while let Some(block) = file.next_block()? {
+        let mut bytes = block.bytes;
+        for _ in 0..block.entries {
+            let ((key, value), rest): ((K, Option<V>), _) =
+                postcard::take_from_bytes(bytes).map_err(|e| StateLoadError::Entry {
+                    state: name.as_str().to_owned(),
+                    file: block.file.to_owned(),
+                    entry: seen,
+                    reason: e.to_string(),
+                })?;
+            (bytes, seen) = (rest, seen + 1);
+            if whole || owned.has_hash(key.group_hash()) {
+                taken += 1;
+                waiting.extend(table.load(key.table_hash(), key, value, !all_new));
+            }
+        }
+        if !bytes.is_empty() {
+            let reason = format!("{} bytes follow the last entry of its block", bytes.len());
+            let (state, file) = (name.as_str().to_owned(), block.file.to_owned());
+            return Err(StateLoadError::Entry { state, file, entry: seen, reason });
+        }
+    }
+    table.reserve(waiting.len());
+    for (key, value) in waiting {
+        table.load(key.table_hash(), key, Some(value), false);
+    }
+    Ok(taken)
+}
+
+/// A frozen table with what its file's header needs.
+struct NamedFrozen<K, V> {
+    name: StateName,
+    schema: u64,
+    frozen: Frozen<K, V>,
+}
+
+impl<K: StateKey, V: StateValue> FrozenState for NamedFrozen<K, V> {
+    fn name(&self) -> &StateName {
+        &self.name
+    }
+
+    fn schema(&self) -> u64 {
+        self.schema
+    }
+
+    fn kind(&self) -> StateFileKind {
+        self.frozen.kind()
+    }
+
+    fn entries(&self) -> u64 {
+        self.frozen.len() as u64
+    }
+
+    fn encode(&mut self, out: &mut BlockWriter<'_>) -> Result<(), WriteError> {
+        self.frozen.for_each(|key, value| out.entry(&(key, value)))
+    }
+}
+
+/// Values per key and map key, each an entry of its own.
+///
+/// ```
+/// use cutwater_engine::snapshot::StateName;
+/// use cutwater_engine::state::MapState;
+///
+/// let mut windows: MapState<String, i64, u64> = MapState::new(StateName::new("windows").unwrap(), 1);
+/// windows.update(&"JFK".to_string(), &60_000, |n| *n += 1);
+/// assert_eq!(windows.remove(&"JFK".to_string(), &60_000), Some(1));
+/// ```
+#[derive(Debug)]
+pub struct MapState<K, MK, MV> {
+    state: State<Scoped<K, MK>, MV>,
+}
+
+impl<K, MK, MV> MapState<K, MK, MV>
+where
+    K: StateKey + CanonicalKey,
+    MK: StateKey + CanonicalKey,
+    MV: StateValue,
+{
+    /// An empty state; as [`State::new`].
+    pub fn new(name: StateName, schema_version: u32) -> MapState<K, MK, MV> {
+        MapState { state: State::new(name, schema_version) }
+    }
+
+    /// Number of entries over all keys.
+    pub fn len(&self) -> usize {
+        self.state.len()
+    }
+
+    /// True when there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.state.is_empty()
+    }
+
+    /// The value at `key` and `map_key`.
+    #[inline]
+    pub fn get(&self, key: &K, map_key: &MK) -> Option<&MV> {
+        self.get_hashed(key.key_hash(), key, map_key)
+    }
+
+    /// As [`MapState::get`] with the hash of `key`.
+    #[inline]
+    pub fn get_hashed(&self, key_hash: u64, key: &K, map_key: &MK) -> Option<&MV> {
+        self.state.table.get_by(scoped_hash(key_hash, map_key.key_hash()), |k| k.scope == *map_key && k.key == *key)
+    }
+
+    /// The value at `key` and `map_key`, to be changed; made by `init` when there is none.
+    #[inline]
+    pub fn entry(&mut self, key: &K, map_key: &MK, init: impl FnOnce() -> MV) -> &mut MV {
+        self.entry_hashed(key.key_hash(), key, map_key, init)
+    }
+
+    /// As [`MapState::entry`] with the hash of `key`.
+    #[inline]
+    pub fn entry_hashed(&mut self, key_hash: u64, key: &K, map_key: &MK, init: impl FnOnce() -> MV) -> &mut MV {
+        self.state.table.entry_by(
+            scoped_hash(key_hash, map_key.key_hash()),
+            |k| k.scope == *map_key && k.key == *key,
+            || Scoped { key: key.clone(), scope: map_key.clone() },
+            init,
+        )
+    }
+
+    /// Changes the value at `key` and `map_key`, which is made by `MV::default` when there is none.
+    #[inline]
+    pub fn update<R>(&mut self, key: &K, map_key: &MK, change: impl FnOnce(&mut MV) -> R) -> R
+    where
+        MV: Default,
+    {
+        change(self.entry(key, map_key, MV::default))
+    }
+
+    /// Sets the value at `key` and `map_key` and returns the old one.
+    pub fn insert(&mut self, key: K, map_key: MK, value: MV) -> Option<MV> {
+        self.state.insert(Scoped { key, scope: map_key }, value)
+    }
+
+    /// Removes the entry at `key` and `map_key` and returns its value.
+    pub fn remove(&mut self, key: &K, map_key: &MK) -> Option<MV> {
+        let hash = scoped_hash(key.key_hash(), map_key.key_hash());
+        self.state.table.remove_by(hash, |k| k.scope == *map_key && k.key == *key)
+    }
+
+    /// All entries of all keys, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &MK, &MV)> {
+        self.state.iter().map(|(k, value)| (&k.key, &k.scope, value))
+    }
+
+    /// As [`State::check_limit`].
+    ///
+    /// # Errors
+    /// [`StateTooLarge`].
+    pub fn check_limit(&mut self, limit: usize) -> Result<(), StateTooLarge> {
+        self.state.check_limit(limit)
+    }
+
+    /// This state as the engine's shell sees it.
+    pub fn as_keyed(&mut self) -> &mut dyn KeyedState {
+        &mut self.state
+    }
+}
