@@ -1,9 +1,13 @@
 //! What happens between a crash and the first record after it: which attempt this is, from where it goes on, what must be
 //! committed first, and who gets which state.
 
+mod claim;
+mod facts;
 mod rescale;
 mod resolve;
 
+pub use claim::claim_next;
+pub use facts::{Found, read_facts};
 pub use rescale::{StatePiece, state_pieces};
 pub use resolve::{
     BaseFact, Facts, ManifestContent, Refusal, Resolution, Resume, Want, next_checkpoint, resolve,
