@@ -21,6 +21,7 @@ use super::record::{
     BASE_KIND, Base, CLAIM_KIND, COMMITTED_KIND, Claimant, CommittedRecord, JOB_KIND, JobRecord,
 };
 use super::store::{CheckpointStore, Owner, StateFileOut, StoreError, StoreListing};
+use crate::checkpoint::{BaseRecorded, Published};
 use crate::id::{Attempt, JobId};
 
 /// No record is longer.
@@ -165,7 +166,10 @@ impl FsStore {
             match files.publish(&unnamed, &path) {
                 Ok(()) => Ok(true),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-                Err(e) => Err(IoError { action: "publish", path: path.clone(), source: e }.into()),
+                Err(source) => {
+                    let source = IoError { action: "publish", path: path.clone(), source };
+                    Err(self.poisoned(&path.display().to_string(), source))
+                }
             }
         });
         match published {
@@ -305,7 +309,7 @@ impl CheckpointStore for FsStore {
         }
     }
 
-    fn record_base(&self, owner: &Owner, base: &Base) -> Result<(), StoreError> {
+    fn record_base(&self, owner: &Owner, base: &Base) -> Result<BaseRecorded, StoreError> {
         self.check_owner(owner)?;
         let name = base_name(owner.attempt);
         let path = self.path(ATTEMPTS, &name);
@@ -316,7 +320,7 @@ impl CheckpointStore for FsStore {
         {
             return Err(StoreError::Taken { path });
         }
-        Ok(())
+        Ok(BaseRecorded::durable(owner.attempt))
     }
 
     fn base(&self, attempt: Attempt) -> Result<Base, StoreError> {
@@ -327,7 +331,7 @@ impl CheckpointStore for FsStore {
         Ok(base)
     }
 
-    fn publish_manifest(&self, owner: &Owner, manifest: &EncodedManifest) -> Result<(), StoreError> {
+    fn publish_manifest(&self, owner: &Owner, manifest: &EncodedManifest) -> Result<Published, StoreError> {
         self.check_owner(owner)?;
         let name = manifest.name.manifest_file();
         let path = self.path(MANIFESTS, &name);
@@ -342,10 +346,14 @@ impl CheckpointStore for FsStore {
         }
         // A newer attempt may have been claimed in between; it may not have seen this manifest, so this attempt must not
         // act on it.
-        self.check_owner(owner)
+        match self.check_owner(owner) {
+            Ok(()) => Ok(Published::durable(manifest.name.checkpoint, owner.attempt, manifest.checksum)),
+            Err(StoreError::Io(source)) => Err(self.poisoned(&path.display().to_string(), source)),
+            Err(other) => Err(other),
+        }
     }
 
-    fn manifest(&self, name: ManifestName) -> Result<(Manifest, u64), StoreError> {
+    fn manifest(&self, name: ManifestName) -> Result<(Manifest, Published), StoreError> {
         let path = self.path(MANIFESTS, &name.manifest_file());
         let bytes = self.read(&path, MANIFEST_MAX_BYTES)?;
         let (manifest, checksum) = Manifest::decode(&bytes).map_err(|problem| StoreError::Corrupt {
@@ -356,7 +364,9 @@ impl CheckpointStore for FsStore {
         })?;
         self.check_job(&path, manifest.job)?;
         self.check_name(&path, name, manifest.name())?;
-        Ok((manifest, checksum))
+        // Its bytes were synced before it got its name; whoever gave it the name may have died before syncing that.
+        self.sync_dir(&self.dir.join(MANIFESTS), &path.display().to_string())?;
+        Ok((manifest, Published::durable(name.checkpoint, name.attempt, checksum)))
     }
 
     fn remove_manifests(&self, owner: &Owner, names: &[ManifestName]) -> Result<(), StoreError> {

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::envelope::{EnvelopeError, Kind};
 use super::layout::{ManifestName, StateFileName};
-use super::record::BasePoint;
+use super::record::ManifestPoint;
 use crate::checkpoint::{Committable, SnapshotRef, StateChain, StateFileKind};
 use crate::exchange::{HASH_ID, KeyGroups, test_vectors};
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId, WorkerIndex};
@@ -43,19 +43,8 @@ pub struct Manifest {
     pub plan: PlanIdentity,
     /// One per instance of the plan, in the order of instances.
     pub snapshots: Vec<SnapshotRef>,
-    /// What declined checkpoints since the last manifest had prepared, in their order.
-    pub carried: Vec<Carried>,
-}
-
-/// Something prepared for a checkpoint that was declined later; covered by the next manifest.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Carried {
-    /// The declined checkpoint.
-    pub checkpoint: CheckpointId,
-    /// The instance that prepared it.
-    pub instance: InstanceId,
-    /// Its handle.
-    pub committable: Committable,
+    /// What declined checkpoints since the last manifest had prepared, oldest first.
+    pub carried: Vec<Committable>,
 }
 
 /// How a program hashes keys. With another one, keys would be looked for on the wrong worker.
@@ -105,9 +94,9 @@ pub struct EncodedManifest {
 
 impl EncodedManifest {
     /// The manifest as a point to start from.
-    pub fn point(&self) -> BasePoint {
+    pub fn point(&self) -> ManifestPoint {
         let ManifestName { checkpoint, attempt } = self.name;
-        BasePoint { checkpoint, attempt, checksum: self.checksum }
+        ManifestPoint { checkpoint, attempt, checksum: self.checksum }
     }
 }
 
@@ -150,7 +139,7 @@ impl Manifest {
     /// Everything that may be committed because this manifest exists: what was carried over, then its own, in order.
     pub fn committables(&self) -> impl Iterator<Item = &Committable> {
         let own = self.snapshots.iter().flat_map(|snapshot| &snapshot.committables);
-        self.carried.iter().map(|carried| &carried.committable).chain(own)
+        self.carried.iter().chain(own)
     }
 
     /// The part of an instance.
@@ -220,12 +209,9 @@ impl Manifest {
         if self.is_final && let Some(snapshot) = self.snapshots.iter().find(|snapshot| !snapshot.exhausted) {
             return Err(wrong(format!("it is final, but {} is not exhausted", snapshot.instance)));
         }
-        let order = self.carried.windows(2).find(|pair| pair[0].checkpoint > pair[1].checkpoint);
-        if let Some(pair) = order {
-            return Err(wrong(format!("carried {} stands before {}", pair[0].checkpoint, pair[1].checkpoint)));
-        }
-        if let Some(late) = self.carried.iter().find(|carried| carried.checkpoint >= self.checkpoint) {
-            return Err(wrong(format!("it carries something of checkpoint {}, which is not before it", late.checkpoint)));
+        let mut handles = BTreeSet::new();
+        if let Some(twice) = self.committables().find(|committable| !handles.insert(*committable)) {
+            return Err(wrong(format!("it lists the same thing of commit group {:?} twice", twice.group)));
         }
         Ok(())
     }

@@ -5,10 +5,9 @@
 //!   envelope   magic, version, length, checksum around small records        format   the same for state files, in blocks
 //!   manifest   what makes a checkpoint complete (I-5)                        writer, reader, chain   state files
 //!   store      the trait: what a checkpoint store must promise               fs       a directory that keeps the promise
-//!   retain     pure: which files may go
 //! ```
 //!
-//! `docs/formats/` has the bytes; `docs/recovery-checkpoints.md` what is found after a crash at each point.
+//! Which files may go is decided in `checkpoint/retain.rs`. `docs/formats/` has the bytes; `docs/recovery-checkpoints.md` what is found after a crash at each point.
 
 mod chain;
 mod envelope;
@@ -18,7 +17,6 @@ mod layout;
 mod manifest;
 mod reader;
 mod record;
-mod retain;
 mod store;
 mod writer;
 
@@ -30,10 +28,9 @@ pub use layout::{
     BadStateName, ManifestName, StateFileName, StateName, attempt_name, base_name, parse_attempt_name, parse_base_name,
 };
 pub use manifest::{
-    Carried, EncodedManifest, HashIdentity, MANIFEST_FORMAT, Manifest, ManifestError, OperatorEntry, PlanIdentity,
+    EncodedManifest, HashIdentity, MANIFEST_FORMAT, Manifest, ManifestError, OperatorEntry, PlanIdentity,
 };
 pub use reader::{Block, ReadError, StateFileReader};
-pub use record::{Base, BasePoint, Claimant, CommittedRecord};
-pub use retain::{orphaned_files, unnamed_files};
+pub use record::{Base, Claimant, CommittedRecord, ManifestPoint};
 pub use store::{CheckpointStore, Owner, StateFileOut, StoreError, StoreListing};
 pub use writer::{BlockWriter, SnapshotFiles, SnapshotOrigin, WriteError, WrittenState};

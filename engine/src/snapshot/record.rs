@@ -35,9 +35,9 @@ pub struct Claimant {
     pub nonce: u64,
 }
 
-/// The manifest from which an attempt goes on.
+/// One manifest, its contents included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct BasePoint {
+pub struct ManifestPoint {
     /// Its checkpoint.
     pub checkpoint: CheckpointId,
     /// The attempt that published it.
@@ -46,7 +46,7 @@ pub struct BasePoint {
     pub checksum: u64,
 }
 
-impl BasePoint {
+impl ManifestPoint {
     /// The manifest's name.
     pub fn name(self) -> ManifestName {
         ManifestName { checkpoint: self.checkpoint, attempt: self.attempt }
@@ -61,7 +61,9 @@ pub struct Base {
     /// The attempt that starts.
     pub attempt: Attempt,
     /// The manifest it starts from; `None` when it starts from nothing.
-    pub point: Option<BasePoint>,
+    pub point: Option<ManifestPoint>,
+    /// A person asked for an older point than the newest.
+    pub forked: bool,
 }
 
 /// Everything that a manifest lists as prepared is committed.
@@ -70,7 +72,7 @@ pub struct CommittedRecord {
     /// The job.
     pub job: JobId,
     /// The manifest.
-    pub manifest: BasePoint,
+    pub manifest: ManifestPoint,
     /// The attempt that committed it, or found it committed.
     pub by: Attempt,
 }

@@ -7,7 +7,7 @@
 //! * A writer whose attempt isn't the newest is refused (I-7). The check can't be atomic with the write that follows it;
 //!   what slips through is harmless, because recovery counts a manifest of an older attempt only if no later attempt's
 //!   base lies below it, and because the sinks have fenced that attempt before.
-//! * A sync that failed poisons the store: nothing can be written through it any more.
+//! * A sync or rename that failed poisons the store: nothing can be written through it any more.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,6 +19,7 @@ use thiserror::Error;
 use super::layout::{ManifestName, StateFileName};
 use super::manifest::{EncodedManifest, Manifest};
 use super::record::{Base, Claimant, CommittedRecord};
+use crate::checkpoint::{BaseRecorded, Published};
 use crate::id::{Attempt, JobId};
 
 /// The right to write for a job, as one of its attempts. Got by claiming an attempt.
@@ -60,16 +61,16 @@ pub enum StoreError {
     /// The system failed. Nothing has changed, or the whole change is there.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// A sync failed: it is unknown whether the change is durable. The store takes no more writes.
+    /// A sync or a rename failed: it is unknown whether the change is there and durable. The store takes no more writes.
     #[error("it is unknown whether {what} is on the disk, because {source}; end this attempt and start the next one")]
     Unknown {
         /// What was being made durable.
         what: String,
-        /// The failed sync.
+        /// What failed.
         source: IoError,
     },
-    /// An earlier sync failed.
-    #[error("the checkpoint store takes no writes, because a sync failed before: {first}; end this attempt and start the next one")]
+    /// An earlier sync or rename failed.
+    #[error("the checkpoint store takes no writes, because a sync or rename failed before: {first}; end this attempt and start the next one")]
     Poisoned {
         /// What failed first.
         first: String,
@@ -163,7 +164,7 @@ pub trait CheckpointStore: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`StoreError::Taken`] for another base, and others.
-    fn record_base(&self, owner: &Owner, base: &Base) -> Result<(), StoreError>;
+    fn record_base(&self, owner: &Owner, base: &Base) -> Result<BaseRecorded, StoreError>;
     /// Where an attempt started.
     ///
     /// # Errors
@@ -173,14 +174,14 @@ pub trait CheckpointStore: Send + Sync + fmt::Debug {
     /// Publishes a manifest: from now on its checkpoint is complete.
     ///
     /// # Errors
-    /// [`StoreError`]. After [`StoreError::Unknown`] or [`StoreError::Fenced`] the manifest may be there; nothing may be
-    /// committed because of it by this attempt.
-    fn publish_manifest(&self, owner: &Owner, manifest: &EncodedManifest) -> Result<(), StoreError>;
-    /// Reads a manifest and its checksum.
+    /// [`StoreError`]. After [`StoreError::Unknown`] and [`StoreError::Fenced`] the manifest may be there, and the attempt must
+    /// end without committing because of it. After any other error it isn't there and never will be.
+    fn publish_manifest(&self, owner: &Owner, manifest: &EncodedManifest) -> Result<Published, StoreError>;
+    /// Reads a manifest, checked, and makes sure that it is durable.
     ///
     /// # Errors
     /// [`StoreError`].
-    fn manifest(&self, name: ManifestName) -> Result<(Manifest, u64), StoreError>;
+    fn manifest(&self, name: ManifestName) -> Result<(Manifest, Published), StoreError>;
     /// Removes manifests and what is recorded about them, durably, manifests first.
     ///
     /// # Errors

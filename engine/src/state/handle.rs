@@ -424,9 +424,51 @@ where
     pub fn check_limit(&mut self, limit: usize) -> Result<(), StateTooLarge> {
         self.state.check_limit(limit)
     }
+}
 
-    /// This state as the engine's shell sees it.
-    pub fn as_keyed(&mut self) -> &mut dyn KeyedState {
-        &mut self.state
+impl<K, MK, MV> KeyedState for MapState<K, MK, MV>
+where
+    K: StateKey + CanonicalKey,
+    MK: StateKey + CanonicalKey,
+    MV: StateValue,
+{
+    fn name(&self) -> &StateName {
+        self.state.name()
+    }
+
+    fn schema(&self) -> u64 {
+        self.state.schema()
+    }
+
+    fn len(&self) -> usize {
+        self.state.len()
+    }
+
+    fn freeze(&mut self, kind: StateFileKind) -> StateFileKind {
+        self.state.freeze(kind)
+    }
+
+    fn sweep(&mut self, words: usize) -> Option<Box<dyn FrozenState>> {
+        self.state.sweep(words)
+    }
+
+    fn is_sweeping(&self) -> bool {
+        self.state.is_sweeping()
+    }
+
+    fn mark_all_dirty(&mut self) {
+        self.state.mark_all_dirty();
+    }
+
+    fn load(&mut self, file: &mut StateFileReader, owned: &Ownership) -> Result<u64, StateLoadError> {
+        self.state.load(file, owned)
+    }
+
+    fn continue_chain(&mut self) {
+        self.state.continue_chain();
+    }
+
+    fn bytes_estimate(&mut self) -> usize {
+        self.state.bytes_estimate()
     }
 }

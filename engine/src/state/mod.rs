@@ -16,7 +16,7 @@ mod schema;
 mod table;
 
 pub use erased::{FrozenState, KeyedState, Ownership, StateLoadError};
-pub use handle::{MapState, State, StateTooLarge};
+pub use handle::{MapState, State, StateTooLarge, StateValue};
 pub use key::{Scoped, StateKey, scoped_hash};
 pub use schema::{SCHEMA_RULES, schema_fingerprint};
 pub use table::{Frozen, Table};
