@@ -1,0 +1,246 @@
+//! Runs the job as a child, kills it where the plan says, starts it again, and tells what each start found.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::args::Args;
+use crate::kills::plan::{Strike, plan};
+use crate::kills::status::{Recovered, Status};
+use crate::problem::{Kind, Problem};
+
+/// A child that says nothing for so long hangs.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// `SIGKILL`, in an exit status.
+const SIGKILL: i32 = 9;
+/// The environment variable that arms a crash point.
+const ARM: &str = "CUTWATER_CRASH_AT";
+
+/// A kill that happened.
+#[derive(Debug)]
+struct Landed {
+    strike: Strike,
+    /// The killed life, if it got as far as to say so.
+    attempt: Option<u64>,
+    /// Records of the stream it had read.
+    read: u64,
+}
+
+/// Runs the job to its end through all kills. Answers the final child's report.
+pub(crate) fn run(args: &Args, dir: &Path, records: usize) -> Result<String, Problem> {
+    let strikes = plan(args.seed, args.kills, records as u64);
+    let rate = args.pace(records).unwrap_or(u64::MAX);
+    println!(
+        "{} kills, drawn from seed {}; {rate} rows per second, a checkpoint every {:?}",
+        strikes.len(),
+        args.seed,
+        args.checkpoint_interval()
+    );
+    let mut tally = Tally::default();
+    for (number, strike) in (1..).zip(&strikes) {
+        let mut child = Running::start(args, dir, rate, Some(*strike))?;
+        let landed = child.until_killed(*strike, &mut tally)?;
+        let Some(landed) = landed else {
+            let what =
+                format!("kill {number} of {} ({}) did not land: the job finished before", strikes.len(), Name(strike));
+            return Err(Problem::new(Kind::Verification, what, "run with a lower --rate, or with a new directory"));
+        };
+        tally.pending = Some((number, landed));
+    }
+    let report = Running::start(args, dir, rate, None)?.until_finished(&mut tally)?;
+    if tally.between_prepare_and_commit == 0 {
+        let what = "no kill landed between prepare and commit, which is what the kills are for";
+        return Err(Problem::new(Kind::Verification, what, "run with more --kills or another --seed"));
+    }
+    println!("{} kills landed, {} of them between prepare and commit", strikes.len(), tally.between_prepare_and_commit);
+    Ok(report)
+}
+
+/// What came of the kills so far.
+#[derive(Default)]
+struct Tally {
+    /// The last kill, until the next start has told what it found.
+    pending: Option<(usize, Landed)>,
+    between_prepare_and_commit: usize,
+}
+
+impl Tally {
+    /// The start after the pending kill has recovered.
+    fn recovered(&mut self, found: &Recovered) {
+        let Some((number, landed)) = self.pending.take() else { return };
+        if found.prepared > 0 {
+            self.between_prepare_and_commit += 1;
+        }
+        let phases: Vec<String> = found.phases.iter().map(|(phase, us)| format!("{phase} {us}")).collect();
+        let total: u64 = found.phases.iter().map(|(_, us)| us).sum();
+        println!(
+            "kill {number:>3}  {:<38} {:<12} at {:>6} rows  {:<44} attempt {} goes on from {}; recovered in {total} us ({})",
+            Name(&landed.strike).to_string(),
+            landed.attempt.map_or("recovering".to_string(), |a| format!("attempt {a}")),
+            landed.read,
+            phase(found),
+            found.attempt,
+            found.checkpoint.map_or("the start".to_string(), |n| format!("checkpoint {n}")),
+            phases.join(", "),
+        );
+    }
+
+    /// The start after the pending kill was killed before it had recovered: nobody will tell more of that kill.
+    fn killed_again(&mut self) {
+        if let Some((number, landed)) = self.pending.take() {
+            println!(
+                "kill {number:>3}  {:<38} and the start after it was killed while it recovered",
+                Name(&landed.strike).to_string()
+            );
+        }
+    }
+}
+
+/// Where the killed life was, from what is left of it.
+fn phase(found: &Recovered) -> String {
+    match (found.committed, found.aborted, found.prepared) {
+        (0, 0, 0) => "no transaction open".to_string(),
+        (0, open, 0) => format!("{open} open, none prepared"),
+        (0, _, prepared) => format!("{prepared} prepared, no manifest yet"),
+        (committed, _, prepared) => format!("{prepared} prepared, manifest there, {committed} to commit"),
+    }
+}
+
+/// A strike in words.
+struct Name<'a>(&'a Strike);
+
+impl std::fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Strike::Point { name, nth } => write!(f, "{name}#{nth}"),
+            Strike::Records { at } => write!(f, "{at} rows read"),
+        }
+    }
+}
+
+/// A child and the lines it says.
+struct Running {
+    child: Child,
+    lines: Receiver<Status>,
+    attempt: Option<u64>,
+    read: u64,
+}
+
+impl Running {
+    fn start(args: &Args, dir: &Path, rate: u64, strike: Option<Strike>) -> Result<Running, Problem> {
+        let failed = |e: std::io::Error| Problem::new(Kind::Failed, format!("the job could not be started: {e}"), "");
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut command = Command::new(program);
+        command.arg("--dir").arg(dir).arg("--data").arg(args.data());
+        for (flag, value) in [
+            ("--child-of", u64::from(std::process::id())),
+            ("--rate", rate),
+            ("--workers", u64::from(args.workers)),
+            ("--checkpoint-every", args.checkpoint_interval().as_millis() as u64),
+        ] {
+            command.arg(flag).arg(value.to_string());
+        }
+        command.env_remove(ARM);
+        if let Some(Strike::Point { name, nth }) = strike {
+            command.env(ARM, format!("{name}#{nth}"));
+        }
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let out = child.stdout.take().ok_or_else(|| failed(std::io::ErrorKind::BrokenPipe.into()))?;
+        let (say, lines) = channel();
+        // Ends with the child: its end of the pipe closes.
+        thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                let Ok(status) = serde_json::from_str(&line) else {
+                    eprintln!("{line}");
+                    continue;
+                };
+                if say.send(status).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Running { child, lines, attempt: None, read: 0 })
+    }
+
+    /// The next line; `None` when the child has closed its output.
+    fn next(&mut self, tally: &mut Tally) -> Result<Option<Status>, Problem> {
+        match self.lines.recv_timeout(SILENCE_MAX) {
+            Ok(status) => {
+                match &status {
+                    Status::Recovered(found) => {
+                        self.attempt = Some(found.attempt);
+                        tally.recovered(found);
+                    }
+                    Status::Read { records } => self.read = *records,
+                    Status::Finished { .. } => {}
+                }
+                Ok(Some(status))
+            }
+            Err(RecvTimeoutError::Disconnected) => Ok(None),
+            Err(RecvTimeoutError::Timeout) => {
+                let what = format!("the job has said nothing for {SILENCE_MAX:?}; it was killed");
+                Err(Problem::new(
+                    Kind::Failed,
+                    what,
+                    "this is a mistake in Cutwater: please report it with the directory",
+                ))
+            }
+        }
+    }
+
+    /// Waits for a strike to land; `None` if the job finished before.
+    fn until_killed(&mut self, strike: Strike, tally: &mut Tally) -> Result<Option<Landed>, Problem> {
+        let mut struck = false;
+        while self.next(tally)?.is_some() {
+            if matches!(strike, Strike::Records { at } if self.read >= at) && !struck {
+                struck = true;
+                self.kill()?;
+            }
+        }
+        let status = self.wait()?;
+        if status.signal() == Some(SIGKILL) {
+            if self.attempt.is_none() {
+                tally.killed_again();
+            }
+            return Ok(Some(Landed { strike, attempt: self.attempt, read: self.read }));
+        }
+        if status.success() { Ok(None) } else { Err(broken(status)) }
+    }
+
+    fn until_finished(&mut self, tally: &mut Tally) -> Result<String, Problem> {
+        let mut finished = None;
+        while let Some(status) = self.next(tally)? {
+            if let Status::Finished { report } = status {
+                finished = Some(report);
+            }
+        }
+        let status = self.wait()?;
+        finished.filter(|_| status.success()).ok_or_else(|| broken(status))
+    }
+
+    fn kill(&mut self) -> Result<(), Problem> {
+        self.child.kill().map_err(|e| Problem::new(Kind::Failed, format!("the job could not be killed: {e}"), ""))
+    }
+
+    fn wait(&mut self) -> Result<ExitStatus, Problem> {
+        self.child
+            .wait()
+            .map_err(|e| Problem::new(Kind::Failed, format!("the job's end could not be awaited: {e}"), ""))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Dead already, unless an error left it running.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn broken(status: ExitStatus) -> Problem {
+    Problem::new(Kind::Failed, format!("the job ended by itself ({status}); its message stands above"), "")
+}
