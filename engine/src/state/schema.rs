@@ -320,7 +320,7 @@ mod tests {
     fn a_fingerprint_is_the_same_in_every_build() {
         assert_eq!(trace::<Stats>(), "struct [\"count\", \"sum\"] u64 i64 ");
         assert_eq!(trace::<(String, Option<f64>)>(), "tuple 2 str option f64 ");
-        assert_eq!(trace::<std::collections::BTreeMap<u8, Tree>>().split("seq").count(), 8);
+        assert!(trace::<std::collections::BTreeMap<u8, Tree>>().starts_with("map u8 enum [\"Node\", \"Leaf\"] newtype seq "));
     }
 
     #[test]
