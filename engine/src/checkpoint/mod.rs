@@ -5,6 +5,8 @@ mod pending;
 mod permit;
 mod retain;
 mod snapshot_ref;
+#[cfg(test)]
+mod test_parts;
 
 pub use ledger::{Declined, Ledger, ManifestDraft, Pace, Trigger};
 pub use pending::{Accepted, DeclineReason, Incomplete, PendingCheckpoint, Settled, SnapshotReport};
