@@ -1,4 +1,73 @@
-//! The transactional partition log.
+//! A transactional, partitioned log: record batches in Kafka's format, one write-ahead log that is the commit point,
+//! idempotent producers, transactions with owners, and recovery from a crash at any point.
+//!
+//! ```text
+//!  producer, transaction                               consumer
+//!        | batch                                          ^ batches below the high watermark / last stable offset
+//!  +-----v------+  entries   +--------+  one synced   +---+---+
+//!  | accept     |----------->| writer |-- write ----->| view  |  positions, tail of newest batches
+//!  | (core: the |   queue    +--------+   then show   +---^---+
+//!  |  state)    |                 |                       | older batches
+//!  +------------+                 v durable effects       |
+//!                          +--------------+         +-----+----+
+//!                          | materialiser |-------->| segments |  Kafka's files, one directory per partition
+//!                          +--------------+         +----------+
+//! ```
+//!
+//! Reading order: [`batch`] (the bytes), `core` (the state machine: judge, apply), `wal` (frames, files, the writer,
+//! replay), `accept` (one lock, one queue), `view` (what may be seen), [`segment`] and `segments`, `materialise`,
+//! `recover`, [`embedded`] (the handles).
+//!
+//! What it promises:
+//!
+//! * Acknowledged means synced, by group commit without a timer.
+//! * A transaction becomes visible exactly when its commit is durable, in all its partitions at once (I-1). Ending any
+//!   number of transactions is one atomic write.
+//! * Nothing at or above the high watermark, which is what is durable, is shown to any reader; the last stable offset
+//!   never moves back (I-2).
+//! * The state at position N is the state replayed from the log's prefix to N (I-3).
+//! * At most one attempt of an owner can write; an older one is refused (I-7).
+//! * Memory is bounded by [`LogLimits`] (I-9).
+//! * A failed write or sync stops the log; an unknown outcome is called unknown.
+//!
+//! What it deliberately doesn't do: replication (one machine; the same API has a Kafka twin), retention, compaction.
 
 pub mod batch;
+pub mod config;
+pub mod embedded;
+pub mod error;
+pub mod offset;
+pub mod owner;
 pub mod segment;
+pub mod status;
+pub mod topic;
+
+mod accept;
+mod base_image;
+mod codec;
+mod core;
+mod lock;
+mod materialise;
+mod producer;
+mod recover;
+mod segments;
+mod view;
+mod wal;
+
+pub use self::core::TxnPhase;
+pub use config::{Holder, LogLimits, LogOptions};
+pub use embedded::Log;
+pub use embedded::consumer::{Consumer, Fetched, Isolation};
+pub use embedded::owner::{AbortOutcome, CommitOutcome, Owner};
+pub use embedded::producer::{AppendTicket, BatchSource, Producer};
+pub use embedded::transaction::{Prepared, Txn};
+pub use error::{
+    AbortError, AppendError, ClaimError, CloseError, CommitError, Down, Fenced, FetchError, OpenError, OutcomeUnknown,
+    PrepareError, ProduceError, TopicError, TxnError,
+};
+pub use offset::{Offset, PartitionOffsets};
+pub use owner::{OwnerId, TxnId, TxnName};
+pub use producer::SequenceError;
+pub use status::{Status, TxnInfo};
+pub use topic::{Topic, TopicId, TopicPartition};
+pub use wal::frame::Outcome;

@@ -79,6 +79,12 @@ impl TaskHandle {
         self.control.finished.load(Ordering::SeqCst)
     }
 
+    /// True when asked from inside a step of this very task, which must not join itself.
+    pub fn is_current(&self) -> bool {
+        let waker = self.control.waker.lock().expect("no panic while waking");
+        waker.as_ref().is_some_and(|thread| thread.id() == std::thread::current().id())
+    }
+
     /// Waits for the end of a task that has been told to stop.
     ///
     /// # Errors
@@ -204,7 +210,11 @@ impl Spawn for Inline {
         // The task is out of the list while it runs: it may spawn or wake others.
         let Some((control, mut task)) = ready else { return false };
         control.woken.store(false, Ordering::SeqCst);
-        match task.step() {
+        // Whose thread a task is on is known only while it is stepped.
+        *control.waker.lock().expect("no panic while waking") = Some(std::thread::current());
+        let step = task.step();
+        *control.waker.lock().expect("no panic while waking") = None;
+        match step {
             Step::Done => control.finished.store(true, Ordering::SeqCst),
             step => {
                 if step == Step::Again {

@@ -146,6 +146,31 @@ impl BatchBuilder {
     }
 }
 
+/// Puts another producer's stamp on a client's batch that was built before, and a fitting checksum.
+///
+/// # Errors
+/// The bytes aren't exactly one batch, or are a control batch, or the stamp contradicts itself; the batch is as before.
+pub fn restamp(batch: &mut [u8], stamp: ProducerStamp) -> Result<(), BatchError> {
+    let mut header = BatchHeader::parse(batch)?;
+    let (expected, found) = (header.total_bytes(), batch.len());
+    if found < expected {
+        return Err(BatchError::Short { expected, found });
+    }
+    if found > expected {
+        return Err(BatchError::Trailing { extra: found - expected });
+    }
+    if header.is_control() {
+        return Err(BatchError::Attributes { found: header.attributes, why: "a control batch keeps its stamp" });
+    }
+    super::verify::check_producer(stamp.producer_id, stamp.epoch, stamp.base_sequence, stamp.transactional)?;
+    header.producer_id = stamp.producer_id;
+    header.producer_epoch = stamp.epoch;
+    header.base_sequence = stamp.base_sequence;
+    header.attributes = (header.attributes & !TRANSACTIONAL) | if stamp.transactional { TRANSACTIONAL } else { 0 };
+    seal(batch, &mut header);
+    Ok(())
+}
+
 /// Writes the header in front of the records, with its checksum.
 pub(super) fn seal(batch: &mut [u8], header: &mut BatchHeader) {
     put_header(batch, header);

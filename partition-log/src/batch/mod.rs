@@ -30,7 +30,7 @@ mod varint;
 
 pub use control::{ControlKind, control_batch, control_kind};
 pub use decode::{HeaderIter, RecordIter, RecordRef, Records, records, records_reusing};
-pub use encode::{BatchBuilder, ProducerStamp};
+pub use encode::{BatchBuilder, ProducerStamp, restamp};
 pub use error::BatchError;
 pub use header::{BatchHeader, Compression, assign};
 pub use verify::{verify, verify_stored};

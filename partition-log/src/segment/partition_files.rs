@@ -330,7 +330,9 @@ impl PartitionFiles {
         }
         for kind in [Kind::Log, Kind::Index] {
             let handle = self.handle(base, kind, Open::Create)?;
-            handle.for_writing().set_len(0).at("empty", &handle.path)?;
+            if handle.file.len().at("look at", &handle.path)? > 0 {
+                handle.for_writing().set_len(0).at("empty", &handle.path)?;
+            }
         }
         let aborts = self.path(base, Kind::Aborts);
         self.open.remove(self.key(base, Kind::Aborts), &aborts)

@@ -95,7 +95,8 @@ impl PartitionFiles {
         let handle = self.handle(base, Kind::Log, Open::Write)?;
         let file_bytes = handle.file.len().at("look at", &handle.path)?;
         let (mut end, mut batches, mut stop) = (LogEnd::empty_at(base), 0, None);
-        let mut window = Window { handle, file_bytes, bytes: vec![0; SCAN_BYTES], at: 0, filled: 0 };
+        let bytes = vec![0; file_bytes.min(SCAN_BYTES) as usize];
+        let mut window = Window { handle, file_bytes, bytes, at: 0, filled: 0 };
         while end.segment_position < file_bytes && stop.is_none() {
             match window.next_good(end.segment_position, end.next_offset)? {
                 Ok(header) => {
@@ -243,7 +244,7 @@ impl PartitionFiles {
 }
 
 /// Bytes that a scan reads at once, into one buffer.
-const SCAN_BYTES: usize = 1 << 20;
+const SCAN_BYTES: u64 = 1 << 20;
 
 /// A reused buffer that slides over a log file.
 struct Window {

@@ -1,0 +1,369 @@
+//! Judges requests. Changes nothing: the answer is the entries to apply, or why there are none.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{END_ENTRY_BYTES, PRODUCER_BLOCK, State, TxnPhase, TxnState, ended_bytes};
+use crate::batch::BatchHeader;
+use crate::config::LogLimits;
+use crate::error::{AbortError, AppendError, ClaimError, CommitError, Fenced, PrepareError, TopicError, TxnError};
+use crate::owner::{OwnerId, TxnId, TxnName};
+use crate::producer::{Verdict, last_sequence, validate};
+use crate::topic::{NAME_BYTES_MAX, TopicId, TopicPartition, check_name};
+use crate::wal::frame::{Ended, Entry, Outcome};
+
+/// What to do with a batch.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum AppendPlan {
+    /// Apply `before` in order, then append at `base`.
+    Append { before: Vec<Entry>, base: u64 },
+    /// It is there already.
+    Duplicate { base: u64 },
+}
+
+/// Who asks: an owner's attempt, or an operator for whom every owner's transactions are fair game.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asker {
+    Attempt { owner: OwnerId, attempt: u64 },
+    Operator,
+}
+
+/// Transactions to end, by producer id, and those that have ended that way already.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct EndPlan {
+    pub(crate) producers: Vec<i64>,
+    pub(crate) now: Vec<TxnId>,
+    pub(crate) already: Vec<TxnId>,
+}
+
+/// Transactions by where they stand.
+#[derive(Debug, Default)]
+struct Sorted {
+    open: Vec<(TxnId, i64)>,
+    prepared: Vec<(TxnId, i64)>,
+    committed: Vec<TxnId>,
+    aborted: Vec<TxnId>,
+    unknown: Vec<TxnId>,
+}
+
+impl State {
+    pub(crate) fn plan_topic(&self, name: &str, partitions: u32, limits: &LogLimits) -> Result<Entry, TopicError> {
+        check_name(name)?;
+        if self.names.contains_key(name) {
+            return Err(TopicError::Exists { name: name.to_string() });
+        }
+        if partitions == 0 {
+            return Err(TopicError::NoPartitions);
+        }
+        if self.topics.len() >= limits.topics_max {
+            return Err(TopicError::TooMany { what: "topics", limit: limits.topics_max });
+        }
+        if self.partition_count.saturating_add(partitions as usize) > limits.partitions_max {
+            return Err(TopicError::TooMany { what: "partitions", limit: limits.partitions_max });
+        }
+        let topic = TopicId(u32::try_from(self.topics.len()).expect("the limit on topics is far below 2^32"));
+        Ok(Entry::TopicCreated { topic, partitions, name: name.to_string() })
+    }
+
+    /// Judges a verified batch for `at`. The order is Kafka's: duplicate, transaction, epoch and sequence.
+    pub(crate) fn plan_append(
+        &self,
+        at: TopicPartition,
+        header: &BatchHeader,
+        bytes: usize,
+        limits: &LogLimits,
+    ) -> Result<AppendPlan, AppendError> {
+        let partition = self.partition(at).ok_or(AppendError::UnknownPartition { at })?;
+        let mut before = Vec::new();
+        if header.has_producer() {
+            let known = partition.producers.get(&header.producer_id);
+            let last = last_sequence(header.base_sequence, header.last_offset_delta);
+            let verdict = validate(known, header.producer_epoch, header.base_sequence, last);
+            if let Ok(Verdict::Duplicate { base_offset, .. }) = verdict {
+                return Ok(AppendPlan::Duplicate { base: base_offset });
+            }
+            self.check_transaction(at, header, limits)?;
+            verdict.map_err(|source| AppendError::Sequence { at, source })?;
+            if known.is_none() && partition.producers.len() >= limits.producers_max {
+                before.push(Entry::ForgetProducers { at, producers: self.silent_producers(at) });
+            }
+        }
+        let next = partition.log_end.saturating_add(header.last_offset_delta.max(0).cast_unsigned().into()) + 1;
+        let full = partition.segment_bytes.saturating_add(bytes as u64) > u64::from(limits.segment_bytes);
+        let far = next - partition.segment_base > u64::from(i32::MAX.unsigned_abs());
+        if partition.segment_bytes > 0 && (full || far) {
+            before.push(Entry::Roll { at, base: partition.log_end });
+        }
+        Ok(AppendPlan::Append { before, base: partition.log_end })
+    }
+
+    fn check_transaction(
+        &self,
+        at: TopicPartition,
+        header: &BatchHeader,
+        limits: &LogLimits,
+    ) -> Result<(), AppendError> {
+        let producer = header.producer_id;
+        let live = self.txns.get(&producer);
+        if !header.is_transactional() {
+            return if live.is_some() { Err(AppendError::InTransaction { producer }) } else { Ok(()) };
+        }
+        let txn = live.filter(|txn| txn.epoch == header.producer_epoch);
+        let txn = txn.ok_or(AppendError::NoTransaction { producer, epoch: header.producer_epoch })?;
+        self.check_attempt(txn.id.owner, txn.id.attempt)?;
+        if txn.phase != TxnPhase::Open {
+            return Err(AppendError::NoTransaction { producer, epoch: header.producer_epoch });
+        }
+        let partitions = txn.partitions.len();
+        let one_more = END_ENTRY_BYTES + ended_bytes(partitions + 1) > limits.end_bytes_max
+            || partitions >= limits.transaction_partitions_max;
+        if one_more && !txn.partitions.contains_key(&at) {
+            return Err(AppendError::TooManyPartitions { partitions });
+        }
+        Ok(())
+    }
+
+    /// A tenth of the partition's producers, the longest silent first; never one with a transaction here.
+    fn silent_producers(&self, at: TopicPartition) -> Vec<i64> {
+        let Some(partition) = self.partition(at) else { return Vec::new() };
+        let busy: BTreeSet<i64> = partition.open.iter().map(|(_, producer)| *producer).collect();
+        let idle = partition.producers.iter().filter(|(producer, _)| !busy.contains(producer));
+        let mut by_age: Vec<(i64, i64)> = idle.map(|(producer, state)| (state.wall, *producer)).collect();
+        by_age.sort_unstable();
+        by_age.truncate((partition.producers.len() / 10).max(1));
+        by_age.into_iter().map(|(_, producer)| producer).collect()
+    }
+
+    /// Only the newest attempt may write (I-7).
+    pub(crate) fn check_attempt(&self, owner: OwnerId, attempt: u64) -> Result<(), Fenced> {
+        let current = self.owners.get(&owner).map_or(0, |state| state.attempt);
+        if current == attempt { Ok(()) } else { Err(Fenced { owner, attempt, current }) }
+    }
+
+    /// The claim, and the transactions that older attempts left open: fenced, they can never be prepared, so they end.
+    pub(crate) fn plan_claim(&self, owner: OwnerId, attempt: u64) -> Result<(Entry, Vec<i64>), ClaimError> {
+        let current = self.owners.get(&owner).map_or(0, |state| state.attempt);
+        if attempt <= current {
+            return Err(Fenced { owner, attempt, current }.into());
+        }
+        let live = self.owners.get(&owner).map(|state| state.live.values().copied()).into_iter().flatten();
+        let open = live.filter(|producer| self.phase(*producer) == Some(TxnPhase::Open)).collect();
+        Ok((Entry::Claim { owner, attempt }, open))
+    }
+
+    fn phase(&self, producer: i64) -> Option<TxnPhase> {
+        self.txns.get(&producer).map(|txn| txn.phase)
+    }
+
+    /// The entries that begin a transaction: a new block of producer ids if need be, then the beginning.
+    pub(crate) fn plan_begin(
+        &self,
+        owner: OwnerId,
+        attempt: u64,
+        name: TxnName,
+        wall: i64,
+        limits: &LogLimits,
+    ) -> Result<(Vec<Entry>, TxnId, i64, i16), TxnError> {
+        check_name(&name.sink)?;
+        self.check_attempt(owner, attempt)?;
+        let TxnName { checkpoint, sink, writer } = name;
+        let id = TxnId { owner, attempt, checkpoint, sink, writer };
+        if let Some(state) = self.owners.get(&owner) {
+            if state.live.contains_key(&id) || state.outcomes.contains_key(&id) {
+                return Err(TxnError::Exists { id });
+            }
+            if state.live.len() >= limits.transactions_max {
+                let (what, fix) = ("live transactions", "commit or abort some");
+                return Err(TxnError::TooMany { owner, what, limit: limits.transactions_max, fix });
+            }
+            if state.live.len() + state.outcomes.len() >= limits.outcomes_max {
+                let (what, fix) = ("kept outcomes", "forget those that no manifest lists");
+                return Err(TxnError::TooMany { owner, what, limit: limits.outcomes_max, fix });
+            }
+        }
+        let mut entries = Vec::new();
+        let (producer, epoch) = match self.free_producers.front() {
+            Some(free) => *free,
+            None => {
+                let (block, producer) = self.plan_producer();
+                entries.extend(block);
+                (producer, 0)
+            }
+        };
+        entries.push(Entry::Begin { id: id.clone(), producer, epoch, wall });
+        Ok((entries, id, producer, epoch))
+    }
+
+    /// The next producer id, and the reservation of a block that must come before it if the last one is used up.
+    pub(crate) fn plan_producer(&self) -> (Option<Entry>, i64) {
+        if self.next_producer < self.block_end {
+            return (None, self.next_producer);
+        }
+        (Some(Entry::ProducerBlock { end: self.block_end + PRODUCER_BLOCK }), self.block_end)
+    }
+
+    /// Prepares an open transaction if everything that committing it could hit is within the limits.
+    pub(crate) fn plan_prepare(&self, id: &TxnId, wall: i64, limits: &LogLimits) -> Result<Entry, PrepareError> {
+        self.check_attempt(id.owner, id.attempt)?;
+        let (producer, txn) = self.live(id).ok_or_else(|| PrepareError::NotOpen { id: id.clone() })?;
+        if txn.phase != TxnPhase::Open {
+            return Err(PrepareError::NotOpen { id: id.clone() });
+        }
+        let prepared: usize = self.owners.get(&id.owner).map_or(0, |owner| {
+            let live = owner.live.values().filter_map(|producer| self.txns.get(producer));
+            live.filter(|txn| txn.phase == TxnPhase::Prepared).map(TxnState::end_bytes).sum()
+        });
+        let bytes = END_ENTRY_BYTES + prepared + txn.end_bytes();
+        if bytes > limits.end_bytes_max {
+            return Err(PrepareError::TooLarge { id: id.clone(), bytes, limit: limits.end_bytes_max });
+        }
+        Ok(Entry::Prepare { producer, wall })
+    }
+
+    fn live(&self, id: &TxnId) -> Option<(i64, &TxnState)> {
+        let producer = *self.owners.get(&id.owner)?.live.get(id)?;
+        Some((producer, self.txns.get(&producer)?))
+    }
+
+    /// Refuses an ending entry that no file of the log could take: only after the files were made smaller.
+    pub(crate) fn check_end(&self, plan: &EndPlan, limits: &LogLimits) -> Result<(), CommitError> {
+        let txns = plan.producers.iter().filter_map(|producer| self.txns.get(producer));
+        let bytes = END_ENTRY_BYTES + txns.map(TxnState::end_bytes).sum::<usize>();
+        let limit = limits.entry_bytes_max();
+        if bytes > limit { Err(CommitError::TooLarge { bytes, limit }) } else { Ok(()) }
+    }
+
+    /// Which transactions a commit ends: all of them or none.
+    pub(crate) fn plan_commit(&self, asker: Asker, ids: &[TxnId]) -> Result<EndPlan, CommitError> {
+        let sorted = self.sort(asker, ids)?;
+        if !sorted.aborted.is_empty() {
+            return Err(CommitError::Aborted(sorted.aborted));
+        }
+        if !sorted.unknown.is_empty() {
+            return Err(CommitError::Unknown(sorted.unknown));
+        }
+        if !sorted.open.is_empty() {
+            return Err(CommitError::NotPrepared(sorted.open.into_iter().map(|(id, _)| id).collect()));
+        }
+        Ok(EndPlan::new(sorted.prepared, sorted.committed))
+    }
+
+    /// As [`State::plan_commit`] for one open transaction, without preparing it.
+    pub(crate) fn plan_commit_open(&self, id: &TxnId) -> Result<EndPlan, CommitError> {
+        let asker = Asker::Attempt { owner: id.owner, attempt: id.attempt };
+        let mut sorted = self.sort(asker, std::slice::from_ref(id))?;
+        if !sorted.aborted.is_empty() {
+            return Err(CommitError::Aborted(sorted.aborted));
+        }
+        if !sorted.unknown.is_empty() {
+            return Err(CommitError::Unknown(sorted.unknown));
+        }
+        sorted.open.append(&mut sorted.prepared);
+        Ok(EndPlan::new(sorted.open, sorted.committed))
+    }
+
+    /// Which transactions an abort ends: all of them or none.
+    pub(crate) fn plan_abort(&self, asker: Asker, ids: &[TxnId]) -> Result<EndPlan, AbortError> {
+        let mut sorted = self.sort(asker, ids)?;
+        if !sorted.committed.is_empty() {
+            return Err(AbortError::Committed(sorted.committed));
+        }
+        if !sorted.unknown.is_empty() {
+            return Err(AbortError::Unknown(sorted.unknown));
+        }
+        sorted.open.append(&mut sorted.prepared);
+        Ok(EndPlan::new(sorted.open, sorted.aborted))
+    }
+
+    fn sort(&self, asker: Asker, ids: &[TxnId]) -> Result<Sorted, Fenced> {
+        if let Asker::Attempt { owner, attempt } = asker {
+            self.check_attempt(owner, attempt)?;
+        }
+        let mut sorted = Sorted::default();
+        for id in ids.iter().collect::<BTreeSet<_>>() {
+            let foreign = matches!(asker, Asker::Attempt { owner, .. } if owner != id.owner);
+            let outcome = self.owners.get(&id.owner).and_then(|owner| owner.outcomes.get(id));
+            match (self.live(id), outcome) {
+                _ if foreign => sorted.unknown.push(id.clone()),
+                (Some((producer, txn)), _) if txn.phase == TxnPhase::Open => sorted.open.push((id.clone(), producer)),
+                (Some((producer, _)), _) => sorted.prepared.push((id.clone(), producer)),
+                (None, Some(Outcome::Committed)) => sorted.committed.push(id.clone()),
+                (None, Some(Outcome::Aborted)) => sorted.aborted.push(id.clone()),
+                (None, None) => sorted.unknown.push(id.clone()),
+            }
+        }
+        Ok(sorted)
+    }
+
+    /// One entry that ends all of `producers`, behind the rolls that make room for its markers.
+    pub(crate) fn end_entry(&self, outcome: Outcome, producers: &[i64], wall: i64, limits: &LogLimits) -> Vec<Entry> {
+        let mut ends: BTreeMap<TopicPartition, u64> = BTreeMap::new();
+        let mut ended = Vec::with_capacity(producers.len());
+        let mut entries = Vec::new();
+        for producer in producers {
+            let Some(txn) = self.txns.get(producer) else { continue };
+            let mut markers = Vec::with_capacity(txn.partitions.len());
+            for at in txn.partitions.keys() {
+                let Some(partition) = self.partition(*at) else { continue };
+                let end = ends.entry(*at).or_insert_with(|| {
+                    if partition.segment_bytes > 0 && partition.segment_bytes >= u64::from(limits.segment_bytes) {
+                        entries.push(Entry::Roll { at: *at, base: partition.log_end });
+                    }
+                    partition.log_end
+                });
+                markers.push((*at, *end));
+                *end += 1;
+            }
+            ended.push(Ended { producer: *producer, epoch: txn.epoch, markers });
+        }
+        entries.push(Entry::End { outcome, wall, ended });
+        entries
+    }
+
+    /// Divides transactions into groups whose ending entries stay within `limit` bytes; one alone may exceed it. For
+    /// aborts, which needn't be atomic together.
+    pub(crate) fn end_chunks(&self, producers: &[i64], limit: usize) -> Vec<Vec<i64>> {
+        let mut chunks: Vec<Vec<i64>> = Vec::new();
+        let mut bytes = limit;
+        for producer in producers {
+            let needed = self.txns.get(producer).map_or(0, TxnState::end_bytes);
+            if bytes + needed > limit {
+                bytes = END_ENTRY_BYTES;
+                chunks.push(Vec::new());
+            }
+            bytes += needed;
+            if let Some(chunk) = chunks.last_mut() {
+                chunk.push(*producer);
+            }
+        }
+        chunks
+    }
+
+    /// Forgets outcomes, in as many entries as their size needs. Ids that are unknown are fine, they may have been
+    /// forgotten before.
+    pub(crate) fn plan_forget(
+        &self,
+        owner: OwnerId,
+        attempt: u64,
+        ids: &[TxnId],
+        limits: &LogLimits,
+    ) -> Result<Vec<Entry>, TxnError> {
+        self.check_attempt(owner, attempt)?;
+        let refused = |id: &&TxnId| id.owner != owner || self.live(id).is_some();
+        let bad: Vec<TxnId> = ids.iter().filter(refused).cloned().collect();
+        if !bad.is_empty() {
+            return Err(TxnError::NotForgettable { ids: bad });
+        }
+        let outcomes = self.owners.get(&owner).map(|state| &state.outcomes);
+        let known = |id: &&TxnId| outcomes.is_some_and(|outcomes| outcomes.contains_key(*id));
+        let known: Vec<TxnId> = ids.iter().filter(known).cloned().collect();
+        let per_entry = (limits.end_bytes_max / (TxnId::BYTES_MIN + NAME_BYTES_MAX)).max(1);
+        Ok(known.chunks(per_entry).map(|ids| Entry::Forget { ids: ids.to_vec() }).collect())
+    }
+}
+
+impl EndPlan {
+    fn new(live: Vec<(TxnId, i64)>, already: Vec<TxnId>) -> EndPlan {
+        let (now, producers) = live.into_iter().unzip();
+        EndPlan { producers, now, already }
+    }
+}

@@ -1,0 +1,335 @@
+//! The log as a program in the same process uses it.
+//!
+//! Reading order: [`Log`] (here), [`producer`] (idempotent appends), [`owner`] (claims, prepared transactions and their
+//! ends), [`transaction`], [`consumer`].
+//!
+//! All handles of one opened log share it; the last one to go stops it. Dropped without [`Log::close`] it is left as a
+//! crash would leave it: everything acknowledged is there at the next open.
+
+pub mod consumer;
+pub mod owner;
+pub mod producer;
+pub mod transaction;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use cutwater_platform::{Lock, Platform};
+
+use crate::accept::{Shared, Waiter};
+use crate::batch::verify;
+use crate::config::{LogLimits, LogOptions};
+use crate::core::decide::Asker;
+use crate::error::{
+    AbortError, AppendError, ClaimError, CloseError, Down, FetchError, OpenError, OutcomeUnknown, ProduceError,
+    TopicError,
+};
+use crate::offset::{Offset, PartitionOffsets};
+use crate::owner::{OwnerId, TxnId};
+use crate::recover;
+use crate::status::{Status, TxnInfo, oldest_prepared};
+use crate::topic::{Topic, TopicId, TopicPartition};
+
+use consumer::{Consumer, Isolation};
+use owner::Owner;
+use producer::{AppendTicket, Producer};
+
+/// A transactional, partitioned log in a directory of its own.
+///
+/// Cheap to clone; clones share it.
+///
+/// ```
+/// use cutwater_partition_log::batch::{BatchBuilder, Compression};
+/// use cutwater_partition_log::{Isolation, Log, LogOptions, Offset};
+/// use cutwater_platform::Platform;
+/// # let dir = tempfile::tempdir()?;
+/// let log = Log::open(&Platform::real(), dir.path(), LogOptions::default())?;
+/// let flights = log.create_topic("flights", 1)?;
+///
+/// let producer = log.producer()?;
+/// let mut batch = BatchBuilder::new(Compression::None);
+/// batch.push(0, Some(b"LH"), Some(b"400 on time"), &[])?;
+/// producer.append(flights, 0, &mut batch)?.wait()?; // durable now
+///
+/// let mut consumer = log.consumer(flights, 0, Offset::ZERO, Isolation::ReadCommitted)?;
+/// let fetched = consumer.poll(1 << 20)?;
+/// let mut values = Vec::new();
+/// fetched.for_each(|record| values.push(record.value.map(<[u8]>::to_vec)))?;
+/// assert_eq!(values, [Some(b"400 on time".to_vec())]);
+/// log.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Log {
+    inner: Arc<Inner>,
+}
+
+/// What keeps the log running; the last handle to drop it stops the tasks and lets go of the lock.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
+    lock: Mutex<Option<Box<dyn Lock>>>,
+}
+
+impl Inner {
+    /// Waits until everything accepted so far is durable and visible.
+    pub(crate) fn wait(&self, waiter: &Waiter) -> Result<(), OutcomeUnknown> {
+        self.shared.wait(waiter)
+    }
+
+    fn stop(&self) {
+        self.shared.lock().stop = true;
+        for task in [&self.shared.writer, &self.shared.materialiser].into_iter().filter_map(|task| task.get()) {
+            // From a callback this runs on the task's own thread, which ends by itself then.
+            if task.is_current() {
+                task.wake();
+            } else if let Err(panic) = task.join(&*self.shared.platform.spawn) {
+                tracing::error!(panic, "a task of the log panicked");
+            }
+        }
+        self.shared.notify_all();
+        *self.lock.lock().expect("no panic while letting go") = None;
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let unknown = OutcomeUnknown { reason: "the log was dropped".to_string() };
+        self.shared.lock().take_down(Down::Closed, Some(unknown));
+        self.stop();
+    }
+}
+
+impl Log {
+    /// Opens the log in `dir`, creating it if the directory is empty or missing, and recovers it if it wasn't closed.
+    ///
+    /// # Errors
+    /// Somebody else has it open (the error says who), the directory holds something else, a newer program wrote it, it is
+    /// damaged, or the disk fails. Nothing that was there is overwritten then.
+    pub fn open(platform: &Platform, dir: &Path, options: LogOptions) -> Result<Log, OpenError> {
+        let (shared, lock) = recover::open(platform, dir, &options)?;
+        Ok(Log { inner: Arc::new(Inner { shared, lock: Mutex::new(Some(lock)) }) })
+    }
+
+    /// Closes the log cleanly: waits for everything accepted, puts it into the segments, syncs them, publishes a base
+    /// image, and lets go of the lock. Later requests of any handle answer [`Down::Closed`].
+    ///
+    /// # Errors
+    /// The disk failed, or the log was closed before. What was acknowledged is safe in any case.
+    pub fn close(&self) -> Result<(), CloseError> {
+        let shared = &self.inner.shared;
+        let done = Waiter::default();
+        {
+            let mut core = shared.lock();
+            match core.check() {
+                Ok(()) => {}
+                Err(Down::Closed) => return Err(CloseError::Closed),
+                Err(Down::Poisoned { reason }) => return Err(CloseError::Poisoned { reason }),
+            }
+            core.take_down(Down::Closed, None);
+            core.push_image(Some(done.clone()));
+        }
+        let answer = self.inner.wait(&done);
+        self.inner.stop();
+        answer.map_err(|unknown| CloseError::Poisoned { reason: unknown.reason })
+    }
+
+    /// Creates a topic. Durable on return.
+    ///
+    /// # Errors
+    /// The name isn't one or is taken, there are too many, or the log is down.
+    pub fn create_topic(&self, name: &str, partitions: u32) -> Result<TopicId, TopicError> {
+        let shared = &self.inner.shared;
+        let (topic, waiter) = {
+            let mut core = shared.core()?;
+            let entry = core.state.plan_topic(name, partitions, &shared.limits)?;
+            core.push(entry);
+            (core.state.names.get(name).copied().expect("just created"), core.wait_for_all())
+        };
+        self.inner.wait(&waiter)?;
+        Ok(topic)
+    }
+
+    /// The topic of this name; created if it isn't there.
+    ///
+    /// # Errors
+    /// It is there with another number of partitions; as [`Log::create_topic`].
+    pub fn create_topic_if_absent(&self, name: &str, partitions: u32) -> Result<TopicId, TopicError> {
+        match self.create_topic(name, partitions) {
+            Err(TopicError::Exists { .. }) => {}
+            other => return other,
+        }
+        let (found, waiter) = {
+            let mut core = self.inner.shared.core()?;
+            let found = core.state.topic_list().into_iter().find(|topic| topic.name == name);
+            (found.expect("topics never go"), core.wait_for_all())
+        };
+        if found.partitions != partitions {
+            let name = name.to_string();
+            return Err(TopicError::OtherPartitions { name, found: found.partitions, expected: partitions });
+        }
+        // Another handle may be creating it at this moment.
+        self.inner.wait(&waiter)?;
+        Ok(found.id)
+    }
+
+    /// All topics, in the order of their creation.
+    pub fn topics(&self) -> Vec<Topic> {
+        self.inner.shared.lock().state.topic_list()
+    }
+
+    /// The topic of this name, if there is one.
+    pub fn topic(&self, name: &str) -> Option<Topic> {
+        let core = self.inner.shared.lock();
+        let id = *core.state.names.get(name)?;
+        let partitions = core.state.topic(id)?.partitions.len() as u32;
+        Some(Topic { id, name: name.to_string(), partitions })
+    }
+
+    /// Where a partition stands.
+    ///
+    /// # Errors
+    /// There is no such partition.
+    pub fn offsets(&self, topic: TopicId, partition: u32) -> Result<PartitionOffsets, FetchError> {
+        let at = TopicPartition::new(topic, partition);
+        let shared = &self.inner.shared;
+        let visible = shared.view.read().expect("no panic under the view lock").visible(at);
+        let visible = visible.ok_or(FetchError::UnknownPartition { at })?;
+        // Read behind the others, so that it is not below them.
+        let log_end = shared.lock().state.partition(at).map_or(visible.high_watermark, |p| p.log_end);
+        Ok(PartitionOffsets {
+            log_start: Offset::ZERO,
+            last_stable: Offset(visible.last_stable),
+            high_watermark: Offset(visible.high_watermark),
+            log_end: Offset(log_end.max(visible.high_watermark)),
+        }
+        .checked())
+    }
+
+    /// An idempotent producer outside of transactions, with an id of its own.
+    ///
+    /// # Errors
+    /// The log is down.
+    pub fn producer(&self) -> Result<Producer, ProduceError> {
+        Ok(Producer::new(self.inner.clone(), self.allocate_producer()?))
+    }
+
+    /// A producer id that was never given out before, whatever crashes.
+    ///
+    /// # Errors
+    /// The log is down.
+    pub fn allocate_producer(&self) -> Result<i64, ProduceError> {
+        let (producer, waiter) = {
+            let mut core = self.inner.shared.core()?;
+            let (block, producer) = core.state.plan_producer();
+            let is_new = block.is_some();
+            core.push_all(block);
+            core.state.next_producer = producer + 1;
+            (producer, is_new.then(|| core.wait_for_all()))
+        };
+        // An id may leave this process only once its block is durable.
+        if let Some(waiter) = waiter {
+            self.inner.wait(&waiter)?;
+        }
+        Ok(producer)
+    }
+
+    /// Appends a batch as its producer made it, with the producer's own id, epoch and sequence: the entrance for clients
+    /// that keep these themselves, and repeat a batch when they missed the answer. A repeated batch gets its first answer.
+    ///
+    /// # Errors
+    /// The batch isn't well formed, doesn't continue what its producer sent before, or belongs to no open transaction.
+    pub fn append_batch(&self, topic: TopicId, partition: u32, batch: Vec<u8>) -> Result<AppendTicket, AppendError> {
+        let at = TopicPartition::new(topic, partition);
+        let limits =
+            crate::batch::Limits { batch_bytes: self.inner.shared.limits.batch_bytes_max, ..Default::default() };
+        verify(&batch, &limits).map_err(|source| AppendError::Batch { at, source })?;
+        let accepted = self.inner.shared.append(at, batch, true)?;
+        Ok(AppendTicket::new(self.inner.clone(), accepted))
+    }
+
+    /// Claims the log for attempt `attempt` of an owner: one record, after which everything that older attempts ask for
+    /// answers `Fenced`. What they prepared stays prepared; what they left open is aborted, since it can never be prepared.
+    /// Durable on return.
+    ///
+    /// # Errors
+    /// This attempt or a newer one has claimed it already; attempts are used once.
+    pub fn claim(&self, owner: &OwnerId, attempt: u64) -> Result<Owner, ClaimError> {
+        let shared = &self.inner.shared;
+        let waiter = {
+            let mut core = shared.core()?;
+            let (claim, open) = core.state.plan_claim(*owner, attempt)?;
+            core.push(claim);
+            core.abort(&open, shared.wall(), &shared.limits);
+            core.wait_for_all()
+        };
+        self.inner.wait(&waiter)?;
+        Ok(Owner::new(self.inner.clone(), *owner, attempt))
+    }
+
+    /// The live transactions of all owners.
+    pub fn transactions(&self) -> Vec<TxnInfo> {
+        self.inner.shared.lock().state.txns.values().map(TxnInfo::of).collect()
+    }
+
+    /// The operator's way out: aborts a transaction, whoever owns it, prepared or not. Its owner's later commit answers
+    /// `Aborted`: what was promised by the checkpoint that prepared it is lost. Durable on return.
+    ///
+    /// # Errors
+    /// It has been committed, or is unknown.
+    pub fn force_abort(&self, id: &TxnId) -> Result<(), AbortError> {
+        self.inner.abort(Asker::Operator, std::slice::from_ref(id)).map(drop)
+    }
+
+    /// Reads a partition from `from` on, which may lie in its future.
+    ///
+    /// # Errors
+    /// There is no such partition, or the log is down.
+    pub fn consumer(
+        &self,
+        topic: TopicId,
+        partition: u32,
+        from: Offset,
+        isolation: Isolation,
+    ) -> Result<Consumer, FetchError> {
+        Consumer::new(self.inner.clone(), TopicPartition::new(topic, partition), from, isolation)
+    }
+
+    /// The log at a glance.
+    pub fn status(&self) -> Status {
+        let shared = &self.inner.shared;
+        let (generation, position, wal_bytes, wal_files) = {
+            let ring = shared.ring.lock().expect("no panic under the ring lock");
+            (ring.generation().number, ring.position(), ring.bytes(), ring.used())
+        };
+        let core = shared.lock();
+        let prepared = core.state.txns.values().filter(|txn| txn.phase == crate::TxnPhase::Prepared).count();
+        Status {
+            generation,
+            position,
+            wal_bytes,
+            wal_files,
+            queued_bytes: core.queued_bytes(),
+            unmaterialised_bytes: shared.backlog.bytes(),
+            dirty_bytes: shared.segments.dirty_bytes(),
+            topics: core.state.topics.len(),
+            partitions: core.state.partition_count,
+            open: core.state.txns.len() - prepared,
+            prepared,
+            oldest_prepared: oldest_prepared(&core.state),
+            down: core.check().err(),
+        }
+    }
+
+    /// The limits it was opened with.
+    pub fn limits(&self) -> &LogLimits {
+        &self.inner.shared.limits
+    }
+
+    /// The state as bytes: equal for a log that was lived and the same log replayed (I-3). Waits for nothing; ask when
+    /// nothing is under way.
+    #[doc(hidden)]
+    pub fn state_image(&self) -> Vec<u8> {
+        self.inner.shared.lock().state.image()
+    }
+}

@@ -1,0 +1,194 @@
+//! Opens a log after anything: a clean close, a kill, a power cut, a crash in the middle of the last recovery.
+//!
+//! Lock; newest base image; write-ahead files by generation and position, applied to the state and to the segments;
+//! a new generation. Replayed files are synced before anything is served. Segments aren't: the write-ahead log still
+//! covers them. Doing it again from the start is always right, so recovery may itself be cut off at any step.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use cutwater_platform::{Files, IoContext, Lock, Platform};
+
+use crate::accept::{Core, Shared};
+use crate::base_image::{self, BaseImage};
+use crate::codec::Cursor;
+use crate::config::{LogLimits, LogOptions};
+use crate::core::{Effect, State};
+use crate::error::OpenError;
+use crate::lock;
+use crate::materialise::{Backlog, Materialiser};
+use crate::segment::SegmentError;
+use crate::segments::Segments;
+use crate::view::View;
+use crate::wal::frame::{FileHeader, Generation};
+use crate::wal::replay::{End, scan};
+use crate::wal::ring::Ring;
+use crate::wal::writer::Writer;
+
+/// The directory of the write-ahead files.
+const WAL_DIR: &str = "wal";
+/// The directory of the partitions' directories.
+const PARTITIONS_DIR: &str = "partitions";
+/// Replayed batches are written to the segments in portions of this size.
+const PORTION_BYTES: usize = 4 << 20;
+
+/// Opens the log in `dir` and starts its tasks.
+pub(crate) fn open(
+    platform: &Platform,
+    dir: &Path,
+    options: &LogOptions,
+) -> Result<(Arc<Shared>, Box<dyn Lock>), OpenError> {
+    let limits = &options.limits;
+    limits.check().map_err(|rule| OpenError::Limits { rule })?;
+    let files = &platform.files;
+    files.create_dir_all(dir).at("create", dir)?;
+    refuse_foreign(files, dir)?;
+    let lock = lock::acquire(platform, dir, &options.holder, options.take_over)?;
+    let parts = recover(platform, dir, limits)?;
+    let shared = Arc::new(Shared {
+        platform: platform.clone(),
+        limits: limits.clone(),
+        dir: dir.to_path_buf(),
+        core: Mutex::new(Core::new(parts.state)),
+        view: RwLock::new(parts.view),
+        ring: Mutex::new(parts.ring),
+        backlog: Backlog::default(),
+        segments: parts.segments,
+        writer: OnceLock::new(),
+        materialiser: OnceLock::new(),
+    });
+    let writer = Writer::new(shared.clone(), parts.imaged);
+    let materialiser = Materialiser::new(shared.clone());
+    shared.writer.get_or_init(|| platform.spawn.spawn("log-writer", Box::new(writer)));
+    shared.materialiser.get_or_init(|| platform.spawn.spawn("log-materialise", Box::new(materialiser)));
+    Ok((shared, lock))
+}
+
+fn refuse_foreign(files: &Arc<dyn Files>, dir: &Path) -> Result<(), OpenError> {
+    let ours = [lock::NAME, WAL_DIR, PARTITIONS_DIR, base_image::DIR];
+    let entries = files.read_dir(dir).at("list", dir)?;
+    match entries.into_iter().find(|entry| !ours.contains(&entry.name.as_str())) {
+        Some(entry) => Err(OpenError::Foreign { dir: dir.to_path_buf(), name: entry.name }),
+        None => Ok(()),
+    }
+}
+
+/// What a recovered log consists of.
+struct Parts {
+    state: State,
+    view: View,
+    ring: Ring,
+    segments: Segments,
+    /// Position up to which the base image covers the log.
+    imaged: u64,
+}
+
+fn recover(platform: &Platform, dir: &Path, limits: &LogLimits) -> Result<Parts, OpenError> {
+    let files = &platform.files;
+    let (wal_dir, partitions_dir) = (dir.join(WAL_DIR), dir.join(PARTITIONS_DIR));
+    for dir in [&wal_dir, &partitions_dir, &dir.join(base_image::DIR)] {
+        files.create_dir_all(dir).at("create", dir)?;
+    }
+    // The directories may have been created by a life that was cut off before it synced their names.
+    files.sync_dir(dir).at("sync", dir)?;
+    let mut found = scan(files, &wal_dir)?;
+    let (generation, imaged, mut state) = read_base(platform, dir, found.is_empty())?;
+    let segments = Segments::new(platform, &partitions_dir, limits, &state);
+    let mut view = View::of(&state);
+    let mut portion = Portion::default();
+    let end = found.replay(generation, imaged, &mut |entry| {
+        let corrupt = |what: String| OpenError::Corrupt { path: wal_dir.clone(), what };
+        let before = portion.effects.len();
+        state.apply(&entry, &mut portion.effects).map_err(|e| corrupt(e.to_string()))?;
+        portion.bytes += portion.effects[before..].iter().map(effect_bytes).sum::<usize>();
+        if portion.bytes >= PORTION_BYTES {
+            portion.write(&segments, &mut view, limits).map_err(|e| segment_error(&partitions_dir, e))?;
+        }
+        Ok(())
+    })?;
+    portion.write(&segments, &mut view, limits).map_err(|e| segment_error(&partitions_dir, e))?;
+    // A new life never continues a block of producer ids.
+    state.next_producer = state.block_end;
+    if end.torn {
+        tracing::warn!(position = end.position, files = ?found.held(), "the log ends in a write that never finished");
+        platform.crash.reach("log.tail-cut");
+    }
+    platform.crash.reach("log.replayed");
+    let header = next_generation(platform, &end);
+    let (file_bytes, extend_bytes) = (limits.wal_file_bytes, limits.wal_extend_bytes);
+    let ring = Ring::start(files.clone(), &wal_dir, found.slots, header, file_bytes, extend_bytes)?;
+    platform.crash.reach("log.generation-started");
+    tracing::info!(
+        dir = %dir.display(), generation = header.generation.number, position = end.position,
+        frames = end.frames, "log opened"
+    );
+    Ok(Parts { state, view, ring, segments, imaged })
+}
+
+fn next_generation(platform: &Platform, end: &End) -> FileHeader {
+    FileHeader {
+        generation: Generation { number: end.highest + 1, nonce: platform.random.next_u64() },
+        start: end.position,
+        previous: end.generation.number,
+        previous_end: end.position,
+        durable: end.position,
+    }
+}
+
+/// The base image; in an empty directory the first one, published here.
+fn read_base(platform: &Platform, dir: &Path, no_wal: bool) -> Result<(Generation, u64, State), OpenError> {
+    let Some((path, bytes)) = base_image::newest(&platform.files, dir)? else {
+        let path = dir.join(base_image::DIR);
+        let partitions = dir.join(PARTITIONS_DIR);
+        let untouched = platform.files.read_dir(&partitions).at("list", &partitions)?.is_empty();
+        if !no_wal || !untouched {
+            let what = "there is no base image, but write-ahead files or partitions are there".to_string();
+            return Err(OpenError::Corrupt { path, what });
+        }
+        let (generation, state) = (Generation { number: 0, nonce: 0 }, State::default());
+        let image = BaseImage { generation, position: 0, state: &state.image() };
+        base_image::publish(platform, dir, &image)?;
+        return Ok((generation, 0, state));
+    };
+    let image = base_image::read(&path, &bytes)?;
+    let corrupt = |what: String| OpenError::Corrupt { path: path.clone(), what };
+    let mut cursor = Cursor::new(image.state);
+    let state = State::decode(&mut cursor).map_err(|e| corrupt(e.to_string()))?;
+    if !cursor.is_empty() {
+        return Err(corrupt("bytes are left over behind the state".to_string()));
+    }
+    if no_wal && image.generation.number > 0 {
+        let what = "the base image names write-ahead files, but there are none".to_string();
+        return Err(OpenError::Corrupt { path: dir.join(WAL_DIR), what });
+    }
+    Ok((image.generation, image.position, state))
+}
+
+/// Replayed effects that haven't reached the segments.
+#[derive(Default)]
+struct Portion {
+    effects: Vec<Effect>,
+    bytes: usize,
+}
+
+impl Portion {
+    fn write(&mut self, segments: &Segments, view: &mut View, limits: &LogLimits) -> Result<(), SegmentError> {
+        segments.write(&self.effects)?;
+        view.apply(&self.effects);
+        view.materialised(&self.effects, limits.tail_bytes);
+        self.effects.clear();
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
+fn effect_bytes(effect: &Effect) -> usize {
+    if let Effect::Batch { batch, .. } = effect { batch.len() } else { 0 }
+}
+
+fn segment_error(dir: &Path, error: SegmentError) -> OpenError {
+    match error {
+        SegmentError::Io(e) | SegmentError::Sync(e) => OpenError::Io(e),
+        other => OpenError::Corrupt { path: dir.to_path_buf(), what: other.to_string() },
+    }
+}

@@ -1,0 +1,194 @@
+//! The segment files of all partitions, opened when first needed.
+//!
+//! The log knows where each partition's files end: as the base image says, and from there on as they are written. At its
+//! first use a partition is cut to that end: what lies beyond is left over from a crash and comes again from the
+//! write-ahead log. A partition that is never used costs no file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use cutwater_platform::{Files, IoContext, Platform};
+
+use crate::config::LogLimits;
+use crate::core::{AbortedTxn, Effect, State};
+use crate::segment::{LogEnd, OpenFiles, PartitionFiles, SegmentConfig, SegmentError};
+use crate::topic::{TopicPartition, directory_name};
+
+/// All partitions' files.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    platform_files: Arc<dyn Files>,
+    dir: PathBuf,
+    open: Arc<OpenFiles>,
+    config: SegmentConfig,
+    pace_bytes: u64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Name, and where the files of each partition ended when the log was opened, by topic.
+    topics: Vec<(String, Vec<LogEnd>)>,
+    files: BTreeMap<TopicPartition, Arc<PartitionFiles>>,
+    /// Bytes written since the last sync.
+    dirty: BTreeMap<TopicPartition, u64>,
+    /// Partitions whose directory may hold names that an earlier, killed life created and never synced.
+    doubtful: BTreeSet<TopicPartition>,
+}
+
+impl Segments {
+    /// The files below `dir` of a log whose base image holds `state`.
+    pub(crate) fn new(platform: &Platform, dir: &Path, limits: &LogLimits, state: &State) -> Segments {
+        let topics = state.topics.iter().map(|topic| {
+            let ends = topic.partitions.iter().map(|partition| LogEnd {
+                next_offset: partition.log_end.cast_signed(),
+                segment_base: partition.segment_base.cast_signed(),
+                segment_position: partition.segment_bytes,
+            });
+            (topic.name.clone(), ends.collect())
+        });
+        Segments {
+            platform_files: platform.files.clone(),
+            dir: dir.to_path_buf(),
+            open: OpenFiles::new(platform.files.clone(), platform.crash.clone(), limits.open_files_max),
+            config: SegmentConfig {
+                // Rolls are decided by the core and written in the log; the files take any size the core lets them have.
+                segment_bytes: i32::MAX as u64,
+                index_interval_bytes: u64::from(limits.index_interval_bytes),
+            },
+            pace_bytes: limits.sync_pace_bytes,
+            inner: Mutex::new(Inner { topics: topics.collect(), ..Inner::default() }),
+        }
+    }
+
+    /// The files of a partition that exists.
+    pub(crate) fn get(&self, at: TopicPartition) -> Result<Arc<PartitionFiles>, SegmentError> {
+        let mut inner = self.inner.lock().expect("no panic under the segments' lock");
+        if let Some(files) = inner.files.get(&at) {
+            return Ok(files.clone());
+        }
+        let (name, ends) = inner.topics.get(at.topic.0 as usize).expect("only partitions that exist have files");
+        let end = *ends.get(at.partition as usize).expect("only partitions that exist have files");
+        let dir = self.dir.join(directory_name(name, at.partition));
+        let files = Arc::new(PartitionFiles::open(self.open.clone(), dir, self.config)?);
+        files.truncate_to(end)?;
+        inner.doubtful.insert(at);
+        inner.files.insert(at, files.clone());
+        Ok(files)
+    }
+
+    /// Writes what has become durable into the segments, in one vectored write per partition and segment. Syncs a
+    /// partition once enough has gathered, so that no later sync is long. Synced as a whole only by
+    /// [`Segments::sync_all`].
+    pub(crate) fn write(&self, effects: &[Effect]) -> Result<(), SegmentError> {
+        let mut by_partition: BTreeMap<TopicPartition, Vec<&Effect>> = BTreeMap::new();
+        for effect in effects {
+            match effect {
+                Effect::Topic { name, partitions, .. } => {
+                    let ends = vec![LogEnd::empty_at(0); *partitions as usize];
+                    let mut inner = self.inner.lock().expect("no panic under the segments' lock");
+                    inner.topics.push((name.clone(), ends));
+                }
+                Effect::Roll { at, .. } | Effect::Batch { at, .. } => by_partition.entry(*at).or_default().push(effect),
+            }
+        }
+        for (at, effects) in by_partition {
+            let files = self.get(at)?;
+            let written = write_partition(&files, &effects)?;
+            let mut inner = self.inner.lock().expect("no panic under the segments' lock");
+            let dirty = inner.dirty.entry(at).or_default();
+            *dirty += written;
+            if *dirty >= self.pace_bytes {
+                *dirty = 0;
+                drop(inner);
+                files.sync_paced(|| {})?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Syncs everything written so far: log files, indexes, names.
+    pub(crate) fn sync_all(&self) -> Result<(), SegmentError> {
+        let (dirty, files, doubtful) = {
+            let mut inner = self.inner.lock().expect("no panic under the segments' lock");
+            let dirty = std::mem::take(&mut inner.dirty);
+            let (doubtful, kept) = inner.doubtful.iter().partition(|at| dirty.contains_key(at));
+            inner.doubtful = kept;
+            let doubtful: BTreeSet<TopicPartition> = doubtful;
+            let files: Vec<_> = dirty.keys().filter_map(|at| Some((*at, inner.files.get(at)?.clone()))).collect();
+            (dirty, files, doubtful)
+        };
+        for (at, files) in &files {
+            files.sync_paced(|| {})?;
+            if doubtful.contains(at) {
+                self.platform_files.sync_dir(files.dir()).at("sync", files.dir())?;
+            }
+        }
+        if !dirty.is_empty() {
+            self.platform_files.sync_dir(&self.dir).at("sync", &self.dir)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes written since they were last synced.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.inner.lock().expect("no panic under the segments' lock").dirty.values().sum()
+    }
+
+    /// Aborted transactions that reach into `from..upper`, by the segments' own indexes.
+    pub(crate) fn aborted(&self, at: TopicPartition, from: u64, upper: u64) -> Result<Vec<AbortedTxn>, SegmentError> {
+        let found = self.get(at)?.aborted(from.cast_signed(), upper.cast_signed())?;
+        let ours = |aborted: crate::segment::AbortedTxn| AbortedTxn {
+            producer: aborted.producer_id,
+            first: aborted.first_offset.cast_unsigned(),
+            last: aborted.last_offset.cast_unsigned(),
+            last_stable: aborted.last_stable_offset.cast_unsigned(),
+        };
+        Ok(found.into_iter().map(ours).collect())
+    }
+}
+
+/// Writes the effects of one partition in their order; answers how many bytes.
+fn write_partition(files: &PartitionFiles, effects: &[&Effect]) -> Result<u64, SegmentError> {
+    let mut written = 0;
+    let mut slices: Vec<IoSlice<'_>> = Vec::new();
+    let mut aborts = Vec::new();
+    for effect in effects {
+        match effect {
+            Effect::Roll { base, .. } => {
+                flush(files, &mut slices, &mut aborts)?;
+                files.roll(base.cast_signed())?;
+            }
+            Effect::Batch { batch, aborted, .. } => {
+                written += batch.len() as u64;
+                slices.push(IoSlice::new(batch));
+                aborts.extend(aborted);
+            }
+            Effect::Topic { .. } => {}
+        }
+    }
+    flush(files, &mut slices, &mut aborts)?;
+    Ok(written)
+}
+
+fn flush(
+    files: &PartitionFiles,
+    slices: &mut Vec<IoSlice<'_>>,
+    aborts: &mut Vec<AbortedTxn>,
+) -> Result<(), SegmentError> {
+    if !slices.is_empty() {
+        files.write(files.end()?.position(), slices)?;
+        slices.clear();
+    }
+    for aborted in aborts.drain(..) {
+        files.append_abort(crate::segment::AbortedTxn {
+            producer_id: aborted.producer,
+            first_offset: aborted.first.cast_signed(),
+            last_offset: aborted.last.cast_signed(),
+            last_stable_offset: aborted.last_stable.cast_signed(),
+        })?;
+    }
+    Ok(())
+}

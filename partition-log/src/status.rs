@@ -1,0 +1,75 @@
+//! What a log says about itself.
+
+use std::collections::BTreeMap;
+
+use cutwater_platform::WallTime;
+
+use crate::core::{State, TxnPhase, TxnState};
+use crate::owner::TxnId;
+use crate::topic::TopicPartition;
+
+/// A live transaction as listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxnInfo {
+    /// Its name.
+    pub id: TxnId,
+    /// Open or prepared.
+    pub state: TxnPhase,
+    /// When it was begun, or, once prepared, when that happened.
+    pub since: WallTime,
+    /// Bytes of its batches.
+    pub bytes: u64,
+    /// Its records.
+    pub records: u64,
+    /// Its partitions, with the offset of its first record there. Read-committed readers wait at the smallest of these.
+    pub partitions: BTreeMap<TopicPartition, crate::Offset>,
+}
+
+impl TxnInfo {
+    pub(crate) fn of(txn: &TxnState) -> TxnInfo {
+        TxnInfo {
+            id: txn.id.clone(),
+            state: txn.phase,
+            since: WallTime(txn.since),
+            bytes: txn.bytes,
+            records: txn.records,
+            partitions: txn.partitions.iter().map(|(at, first)| (*at, crate::Offset(*first))).collect(),
+        }
+    }
+}
+
+/// A log at a glance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The life of the log: every open starts the next one.
+    pub generation: u64,
+    /// Bytes ever written to the write-ahead log. Everything below this position is durable.
+    pub position: u64,
+    /// Bytes of the write-ahead files on the disk.
+    pub wal_bytes: u64,
+    /// Write-ahead files that a recovery would need.
+    pub wal_files: usize,
+    /// Bytes accepted and waiting for the disk.
+    pub queued_bytes: usize,
+    /// Bytes durable but not yet in segments.
+    pub unmaterialised_bytes: usize,
+    /// Bytes in segments that are not synced there yet; the write-ahead log covers them.
+    pub dirty_bytes: u64,
+    /// Topics.
+    pub topics: usize,
+    /// Partitions of all topics.
+    pub partitions: usize,
+    /// Open transactions.
+    pub open: usize,
+    /// Prepared transactions.
+    pub prepared: usize,
+    /// The transaction that has been prepared for the longest time. It holds back read-committed readers and disk.
+    pub oldest_prepared: Option<TxnInfo>,
+    /// Why the log takes no requests, if so.
+    pub down: Option<crate::Down>,
+}
+
+pub(crate) fn oldest_prepared(state: &State) -> Option<TxnInfo> {
+    let prepared = state.txns.values().filter(|txn| txn.phase == TxnPhase::Prepared);
+    prepared.min_by_key(|txn| txn.since).map(TxnInfo::of)
+}
