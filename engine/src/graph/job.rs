@@ -122,7 +122,7 @@ impl Job {
         };
         let replay = source.replay();
         let make = Box::new(move || Box::new(ReaderDriver::new(source)) as Box<dyn crate::source::SourceDriver>);
-        let outputs = self.add(name.into(), "source", true, vec![], 1, Make::Source { splits, replay, make });
+        let outputs = self.add(name.into(), "source", vec![], 1, Make::Source { splits, replay, make });
         outputs.stream::<S::Item, Untimed>(0)
     }
 
@@ -135,14 +135,13 @@ impl Job {
         &self,
         name: String,
         kind: impl Into<String>,
-        named_by_user: bool,
         inputs: Vec<InputEdge>,
         outputs: usize,
         make: Make,
     ) -> Outputs {
         let mut inner = self.inner.borrow_mut();
         let id = OperatorId(u32::try_from(inner.nodes.len()).expect("fewer than 2^32 operators"));
-        inner.nodes.push(Node { id, name, kind: kind.into(), named_by_user, inputs, outputs, make });
+        inner.nodes.push(Node { id, name, kind: kind.into(), inputs, outputs, make });
         drop(inner);
         Outputs { job: self.clone(), node: id }
     }

@@ -44,8 +44,6 @@ pub(crate) struct Node {
     pub(crate) name: String,
     /// What it is, for people: "source", "map, filter", "count".
     pub(crate) kind: String,
-    /// True if it keeps something in snapshots that is found again by its name.
-    pub(crate) named_by_user: bool,
     pub(crate) inputs: Vec<InputEdge>,
     pub(crate) outputs: usize,
     pub(crate) make: Make,

@@ -67,7 +67,7 @@ where
     ) -> Outputs {
         let job = self.job.clone();
         let edge = self.into_edge();
-        job.add(name.into(), kind, true, vec![edge], outputs, Make::Operator(Box::new(make)))
+        job.add(name.into(), kind, vec![edge], outputs, Make::Operator(Box::new(make)))
     }
 
     /// Adds a stateless operator; its name is made up.
@@ -80,7 +80,7 @@ where
         let job = self.job.clone();
         let edge = self.into_edge();
         let name = job.auto_name(kind);
-        job.add(name, kind, false, vec![edge], outputs, Make::Operator(Box::new(make)))
+        job.add(name, kind, vec![edge], outputs, Make::Operator(Box::new(make)))
     }
 
     /// Adds an operator that reads several streams of one type, one input port each.
@@ -93,7 +93,7 @@ where
         let job = self.job.clone();
         let edges = std::iter::once(self).chain(others).map(Stream::into_edge).collect();
         let name = job.auto_name(kind);
-        job.add(name, kind, false, edges, 1, Make::Operator(Box::new(make)))
+        job.add(name, kind, edges, 1, Make::Operator(Box::new(make)))
     }
 
     /// Ends the stream in `sink`, under a name by which its transactions are known.
@@ -117,7 +117,7 @@ where
             Ok(Box::new(SinkOperator::<T, M> { writer, _mode: PhantomData }) as Box<dyn Operator>)
         };
         let kind = group_name.map_or("sink".to_string(), |g| format!("sink in {g}"));
-        let _ = job.add(name.into(), kind, true, vec![edge], 0, Make::Sink { make: Box::new(make), honours, group });
+        let _ = job.add(name.into(), kind, vec![edge], 0, Make::Sink { make: Box::new(make), honours, group });
     }
 
     /// The job this stream belongs to.
@@ -141,7 +141,7 @@ where
         let kind = self.stages.join(", ");
         let name = self.job.auto_name("chain");
         let make = move |_: &OperatorSetup| Ok(Box::new(ChainOperator { chain }) as Box<dyn Operator>);
-        let outputs = self.job.add(name, kind, false, vec![edge], 1, Make::Operator(Box::new(make)));
+        let outputs = self.job.add(name, kind, vec![edge], 1, Make::Operator(Box::new(make)));
         outputs.stream::<T, M>(0)
     }
 }
@@ -212,7 +212,7 @@ where
         let closed = self.rows.close();
         let route = Route::ByKey(Box::new(|| Box::new(KeySplitter::<K, M::Of<T>>::default())));
         let edge = InputEdge { from: closed.node, port: closed.port, route };
-        job.add(name.into(), kind, true, vec![edge], outputs, Make::Operator(Box::new(make)))
+        job.add(name.into(), kind, vec![edge], outputs, Make::Operator(Box::new(make)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an operator may touch while it handles a frame: its output, its counters, its watermark.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::checkpoint::Counters;
 use crate::element::{Batch, Body};
@@ -23,6 +24,8 @@ pub struct Context<'a> {
     pub(crate) counters: &'a mut Counters,
     pub(crate) watermark: Watermark,
     pub(crate) batch_records: usize,
+    pub(crate) now: Duration,
+    pub(crate) wake_after: &'a mut Option<Duration>,
 }
 
 impl Context<'_> {
@@ -62,6 +65,17 @@ impl Context<'_> {
     /// The size of batch to aim at.
     pub fn batch_records(&self) -> usize {
         self.batch_records
+    }
+
+    /// Processing time: how long the process has been running. Not the time of any record; two attempts see different times, so
+    /// it may decide *when* something is said and never *what*.
+    pub fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// Asks for a call of [`Operator::on_wake`](super::Operator::on_wake) after at most this long; an earlier wish stays.
+    pub fn wake_after(&mut self, how_long: Duration) {
+        *self.wake_after = Some(self.wake_after.map_or(how_long, |other| other.min(how_long)));
     }
 
     /// The merged watermark of the inputs.

@@ -1,1 +1,289 @@
-//! placeholder
+//! One step of an operator instance: frames in, effects out. Pure of timely, so that it can be driven by hand.
+//!
+//! Invariants:
+//!
+//! * Frames of one channel are handled in their order; of held channels none is (see [`Aligner`]).
+//! * A frame is handled whole before the next one, whatever channel that is from: what it produced has been taken as effects.
+//!   So a barrier never stands inside the output of a frame.
+//! * Records are taken only while there is room downstream. Watermarks are taken too, but what an operator says at them
+//!   (a window's results) is under the same rule. Barriers and `End` are taken always.
+//! * A unit of credit comes back when its frame has been handled, not before.
+//! * After [`Effect::Cut`] nothing more happens in that step, so that the snapshot is taken exactly there.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::barrier::{Aligner, Alignment, Merged, WatermarkMerger};
+use crate::checkpoint::Counters;
+use crate::element::{Batch, Body};
+use crate::error::OperatorError;
+use crate::exchange::{ChannelIndex, Processed};
+use crate::id::CheckpointId;
+use crate::operator::context::{Context, Produced};
+use crate::operator::{Flow, Operator};
+use crate::time::Watermark;
+
+/// What the wiring does after a step, in order.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// Send records on an output port.
+    Records(usize, Batch),
+    /// Send a control frame on every output port.
+    Control(Body),
+    /// The cut for this checkpoint: forward its barrier on all outputs, then take the snapshot.
+    Cut(CheckpointId),
+    /// Nothing will follow: forward `End`.
+    Ended,
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// There is more that could be done at once.
+    More,
+    /// Nothing to do before a frame comes or, if anything waits, room downstream.
+    Waiting,
+}
+
+/// The frame that an operator has begun and not finished.
+#[derive(Debug)]
+enum Unfinished {
+    Records { channel: ChannelIndex, records: u64 },
+    Watermark { channel: ChannelIndex },
+    Start,
+}
+
+/// Drives one operator instance.
+pub(crate) struct Driver {
+    pub(crate) operator: Box<dyn Operator>,
+    pub(crate) counters: Counters,
+    queues: Vec<VecDeque<Body>>,
+    port_of: Vec<usize>,
+    processed: Vec<Processed>,
+    aligner: Aligner,
+    merger: WatermarkMerger,
+    unfinished: Option<Unfinished>,
+    produced: VecDeque<Produced>,
+    turn: usize,
+    wake_at: Option<Duration>,
+    batch_records: usize,
+}
+
+impl Driver {
+    /// A driver for an operator whose input channel i belongs to input port `port_of[i]`.
+    pub(crate) fn new(
+        operator: Box<dyn Operator>,
+        port_of: Vec<usize>,
+        outputs: usize,
+        first: CheckpointId,
+        batch_records: usize,
+    ) -> Driver {
+        let channels = port_of.len();
+        let ports = port_of.iter().max().map_or(0, |p| p + 1);
+        let counters = Counters { consumed: vec![0; ports], emitted: vec![0; outputs], ..Counters::default() };
+        Driver {
+            operator,
+            counters,
+            queues: (0..channels).map(|_| VecDeque::new()).collect(),
+            port_of,
+            processed: vec![Processed::default(); channels],
+            aligner: Aligner::new(channels, first),
+            merger: WatermarkMerger::new(channels, Watermark::MIN),
+            unfinished: None,
+            produced: VecDeque::new(),
+            turn: 0,
+            wake_at: None,
+            batch_records,
+        }
+    }
+
+    /// Lets the operator say what it has to say before the first frame.
+    pub(crate) fn start(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Result<(), OperatorError> {
+        self.call(usize::MAX, now, Unfinished::Start, effects, |operator, cx| {
+            operator.on_start(cx)?;
+            Ok(Flow::Done)
+        })
+        .map(|_| ())
+    }
+
+    /// A frame has come; control frames between records keep their place.
+    pub(crate) fn enqueue(&mut self, channel: usize, body: Body) {
+        self.queues[channel].push_back(body);
+    }
+
+    /// What has been handled per channel since this was last asked.
+    pub(crate) fn take_processed(&mut self, mut give: impl FnMut(usize, Processed)) {
+        for (channel, processed) in self.processed.iter_mut().enumerate() {
+            if *processed != Processed::default() {
+                give(channel, std::mem::take(processed));
+            }
+        }
+    }
+
+    /// When the operator wants to be woken, as a point of `now`.
+    pub(crate) fn wake_at(&self) -> Option<Duration> {
+        self.wake_at
+    }
+
+    /// Handles at most `frames` frames. `room` is how many records may still be sent downstream.
+    pub(crate) fn step(
+        &mut self,
+        mut frames: usize,
+        mut room: usize,
+        now: Duration,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Outcome, OperatorError> {
+        if let Some(unfinished) = self.unfinished.take() {
+            if room == 0 {
+                self.unfinished = Some(unfinished);
+                return Ok(Outcome::Waiting);
+            }
+            room = self.call(room, now, unfinished, effects, |operator, cx| operator.resume(cx))?;
+        }
+        if self.unfinished.is_none() && self.wake_at.is_some_and(|at| at <= now) {
+            self.wake_at = None;
+            room = self.call(room, now, Unfinished::Start, effects, |operator, cx| {
+                operator.on_wake(cx)?;
+                Ok(Flow::Done)
+            })?;
+        }
+        while self.unfinished.is_none() {
+            let Some(channel) = self.next_channel(room) else { return Ok(Outcome::Waiting) };
+            if frames == 0 {
+                return Ok(Outcome::More);
+            }
+            frames -= 1;
+            let Some(body) = self.queues[channel].pop_front() else { return Ok(Outcome::Waiting) };
+            let at = ChannelIndex(u32::try_from(channel).expect("fewer than 2^32 channels"));
+            match body {
+                Body::Empty => {}
+                Body::Records(batch) => {
+                    let (port, records) = (self.port_of[channel], batch.len() as u64);
+                    self.counters.consumed[port] += records;
+                    let unfinished = Unfinished::Records { channel: at, records };
+                    room = self.call(room, now, unfinished, effects, |op, cx| op.on_batch(port, batch, cx))?;
+                }
+                Body::Watermark(t) => {
+                    let merged = self.merger.watermark(at, t);
+                    room = self.merged(merged, at, room, now, effects)?;
+                }
+                Body::Idle => {
+                    let merged = self.merger.idle(at);
+                    room = self.merged(merged, at, room, now, effects)?;
+                }
+                Body::Active => {
+                    let merged = self.merger.active(at);
+                    room = self.merged(merged, at, room, now, effects)?;
+                }
+                Body::Barrier(n) => {
+                    self.processed[channel].barriers += 1;
+                    let outcome = self.aligner.barrier(at, n).map_err(|e| OperatorError(e.to_string()))?;
+                    if self.aligned(outcome, effects)? {
+                        return Ok(Outcome::More);
+                    }
+                }
+                Body::End => {
+                    let outcome = self.aligner.end(at).map_err(|e| OperatorError(e.to_string()))?;
+                    if self.aligned(outcome, effects)? {
+                        return Ok(Outcome::More);
+                    }
+                }
+            }
+        }
+        Ok(if room > 0 { Outcome::More } else { Outcome::Waiting })
+    }
+
+    /// The next channel whose first frame may be handled now, in turn.
+    fn next_channel(&mut self, room: usize) -> Option<usize> {
+        let channels = self.queues.len();
+        for step in 0..channels {
+            let channel = (self.turn + step) % channels;
+            let at = ChannelIndex(u32::try_from(channel).expect("fewer than 2^32 channels"));
+            let may = match self.queues[channel].front() {
+                None => false,
+                Some(Body::Records(_) | Body::Watermark(_)) => room > 0,
+                Some(_) => true,
+            };
+            if may && !self.aligner.held(at) {
+                self.turn = (channel + 1) % channels;
+                return Some(channel);
+            }
+        }
+        None
+    }
+
+    fn merged(
+        &mut self,
+        merged: Merged,
+        channel: ChannelIndex,
+        room: usize,
+        now: Duration,
+        effects: &mut Vec<Effect>,
+    ) -> Result<usize, OperatorError> {
+        match merged {
+            Merged::Advance(t) => {
+                let unfinished = Unfinished::Watermark { channel };
+                return self.call(room, now, unfinished, effects, |operator, cx| operator.on_watermark(t, cx));
+            }
+            Merged::Unchanged => {}
+            Merged::Idle => effects.push(Effect::Control(Body::Idle)),
+            Merged::Active => effects.push(Effect::Control(Body::Active)),
+        }
+        self.processed[channel.index()].units += 1;
+        Ok(room)
+    }
+
+    /// True if the step ends here.
+    fn aligned(&mut self, outcome: Alignment, effects: &mut Vec<Effect>) -> Result<bool, OperatorError> {
+        match outcome {
+            Alignment::Wait => return Ok(false),
+            Alignment::Cut(n) => effects.push(Effect::Cut(n)),
+            Alignment::Ended => {
+                self.operator.end()?;
+                effects.push(Effect::Ended);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Calls the operator, takes what it produced as effects, and notes whether the frame is finished. Returns the room left.
+    fn call(
+        &mut self,
+        mut room: usize,
+        now: Duration,
+        frame: Unfinished,
+        effects: &mut Vec<Effect>,
+        f: impl FnOnce(&mut dyn Operator, &mut Context<'_>) -> Result<Flow, OperatorError>,
+    ) -> Result<usize, OperatorError> {
+        let mut wake_after = None;
+        let mut cx = Context {
+            produced: &mut self.produced,
+            room: &mut room,
+            counters: &mut self.counters,
+            watermark: self.merger.current(),
+            batch_records: self.batch_records,
+            now,
+            wake_after: &mut wake_after,
+        };
+        let flow = f(self.operator.as_mut(), &mut cx)?;
+        if let Some(after) = wake_after {
+            let at = now + after;
+            self.wake_at = Some(self.wake_at.map_or(at, |other| other.min(at)));
+        }
+        effects.extend(self.produced.drain(..).map(|produced| match produced {
+            Produced::Records(port, batch) => Effect::Records(port, batch),
+            Produced::Control(body) => Effect::Control(body),
+        }));
+        match (flow, frame) {
+            (Flow::Pending, frame) => self.unfinished = Some(frame),
+            (Flow::Done, Unfinished::Records { channel, records }) => self.processed[channel.index()].units += records,
+            (Flow::Done, Unfinished::Watermark { channel }) => self.processed[channel.index()].units += 1,
+            (Flow::Done, Unfinished::Start) => {}
+        }
+        Ok(room)
+    }
+}
+
+#[cfg(test)]
+#[path = "driver_tests.rs"]
+mod tests;

@@ -10,7 +10,8 @@
 //! * Each consumed record is counted once in [`Context::counters`] (I-8); the driver counts `consumed` and `emitted` itself.
 
 pub mod context;
-pub mod driver;
+pub(crate) mod driver;
+pub mod testing;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -60,6 +61,23 @@ pub trait Operator: 'static {
     /// The attempt ends.
     fn resume(&mut self, _cx: &mut Context<'_>) -> Result<Flow, OperatorError> {
         Ok(Flow::Done)
+    }
+
+    /// The time asked for with [`Context::wake_after`] has come. Never called while the operator is pending.
+    ///
+    /// # Errors
+    /// The attempt ends.
+    fn on_wake(&mut self, _cx: &mut Context<'_>) -> Result<(), OperatorError> {
+        Ok(())
+    }
+
+    /// Called once before the first frame, after [`Operator::restore`]: the place to say again what was promised before the
+    /// restore, since channels start without a promise.
+    ///
+    /// # Errors
+    /// The attempt ends.
+    fn on_start(&mut self, _cx: &mut Context<'_>) -> Result<(), OperatorError> {
+        Ok(())
     }
 
     /// Keyed state, always the same states in the same order.

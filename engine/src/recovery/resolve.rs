@@ -4,9 +4,13 @@
 //!   claim attempts/k -> fence all older ones -> read the facts -> RESOLVE -> record attempts/k.base -> commit, abort -> start
 //! ```
 //!
-//! The timeline. Several attempts may have published manifests, and a dead one's last publication may appear late. Which of
-//! them count is decided by the recorded bases alone: *a manifest counts only if no later attempt's base lies below it*. One that
-//! doesn't is orphaned: nothing ever goes on from it. An attempt that recorded no base did nothing that matters.
+//! The timeline. Several attempts may have published manifests, and a dead one's last publication may appear late. Which of them
+//! count is decided by the recorded bases alone: *the newest attempt with a base is the tip; its own manifests count, the manifest it
+//! started from, those of that manifest's attempt up to there, and so on back to a start from nothing.* What lies beside that is
+//! orphaned: nothing ever goes on from it. An attempt that recorded no base did nothing that matters.
+//!
+//! It is the chain that counts, not the lowest base: an attempt that was overtaken between reading and recording may record an old
+//! base late, and must not cut off what its successor stands on (`docs/decisions/0010-timeline-by-chain.md`).
 //!
 //! What always holds, whatever the facts are (tested over all small ones, and over all interleavings of a small protocol):
 //!
@@ -88,6 +92,8 @@ pub enum Resolution {
     Fresh {
         /// The number of its first checkpoint.
         next: CheckpointId,
+        /// Manifests outside the timeline once the base is recorded, in order. They may be swept then.
+        orphaned: Vec<ManifestName>,
     },
     /// Goes on from a manifest.
     Resume(Resume),
@@ -148,13 +154,15 @@ pub enum Refusal {
         /// What is recorded of its attempt.
         base: Option<BaseFact>,
     },
-    /// Two manifests of the timeline have one number.
-    #[error("manifests {first} and {second} both count as checkpoint {}; the checkpoint store was tampered with", first.checkpoint)]
-    Ambiguous {
-        /// One.
-        first: ManifestName,
-        /// The other.
-        second: ManifestName,
+    /// A base that can't have been a manifest of the attempt it names.
+    #[error(
+        "attempt {attempt} says that it started from {from}, which can't have been; the checkpoint store was tampered with"
+    )]
+    BrokenChain {
+        /// The attempt.
+        attempt: Attempt,
+        /// What it says.
+        from: ManifestName,
     },
     /// An attempt started from, or committed, something newer than anything that is left.
     #[error(
@@ -168,13 +176,13 @@ pub enum Refusal {
     },
     /// A manifest that was committed lies outside the timeline although nobody forked it.
     #[error(
-        "manifest {manifest} is committed but attempt {by} started below it without a fork; its output would be written twice"
+        "manifest {manifest} is committed, but the timeline passes over it without a fork ({by:?}); its output would be written twice"
     )]
     CommittedOrphan {
         /// The manifest.
         manifest: ManifestName,
-        /// The attempt that started below it.
-        by: Attempt,
+        /// The next attempt of the timeline; `None` if there is none.
+        by: Option<Attempt>,
     },
     /// A manifest that is needed can't be read.
     #[error(
@@ -246,17 +254,20 @@ fn decide(facts: &Facts, want: Want) -> Result<Resolution, Refusal> {
     }
 
     // 2. Can the facts be?
-    consistent(facts)?;
-    let timeline = timeline(facts)?;
+    let chain = chain(facts)?;
+    consistent(facts, &chain)?;
+    let timeline: Vec<ManifestName> = facts.manifests.keys().copied().filter(|m| on_timeline(&chain, *m)).collect();
     let newest = timeline.last().copied();
-    nothing_lost(facts, newest)?;
+    nothing_lost(facts, &chain, newest)?;
 
     // 3. From where?
     let next = next_checkpoint(facts);
     let base = match want {
         Want::Newest => match newest {
             Some(newest) => newest,
-            None => return Ok(Resolution::Fresh { next }),
+            None => {
+                return Ok(Resolution::Fresh { next, orphaned: facts.manifests.keys().copied().collect() });
+            }
         },
         Want::Exactly { checkpoint, fork } => asked_for(facts, &timeline, checkpoint, fork)?,
     };
@@ -287,17 +298,46 @@ fn decide(facts: &Facts, want: Want) -> Result<Resolution, Refusal> {
     Ok(Resolution::Resume(Resume { manifest: base, is_final, recommit, forks, orphaned, next }))
 }
 
-/// Whether `manifest` lies on the timeline: `None` if it does, otherwise the attempt whose base lies below it.
-fn orphaned_by(facts: &Facts, manifest: ManifestName) -> Option<(Attempt, BaseFact)> {
-    facts
-        .bases
-        .iter()
-        .filter(|(attempt, _)| **attempt > manifest.attempt)
-        .find(|(_, base)| base.from.is_none_or(|from| from.checkpoint < manifest.checkpoint))
-        .map(|(attempt, base)| (*attempt, *base))
+/// What one attempt contributes to the timeline: its manifests above its base, up to where the next one took over.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    attempt: Attempt,
+    base: BaseFact,
+    /// The last that counts; `None` at the tip, whose manifests all do.
+    through: Option<CheckpointId>,
 }
 
-fn consistent(facts: &Facts) -> Result<(), Refusal> {
+/// The attempts of the timeline, from the tip backwards.
+fn chain(facts: &Facts) -> Result<Vec<Link>, Refusal> {
+    let mut chain = vec![];
+    let mut next = facts.bases.iter().next_back().map(|(attempt, base)| (*attempt, *base, None));
+    while let Some((attempt, base, through)) = next {
+        chain.push(Link { attempt, base, through });
+        next = match base.from {
+            None => None,
+            Some(from) => {
+                // Attempts fall from link to link, so this ends.
+                let older = facts.bases.get(&from.attempt).filter(|older| {
+                    from.attempt < attempt && older.from.is_none_or(|origin| origin.checkpoint < from.checkpoint)
+                });
+                let older = older.ok_or(Refusal::BrokenChain { attempt, from })?;
+                Some((from.attempt, *older, Some(from.checkpoint)))
+            }
+        };
+    }
+    Ok(chain)
+}
+
+/// The links' numbers don't overlap, so no two manifests of the timeline have one number.
+fn on_timeline(chain: &[Link], manifest: ManifestName) -> bool {
+    chain.iter().any(|link| {
+        link.attempt == manifest.attempt
+            && link.base.from.is_none_or(|from| from.checkpoint < manifest.checkpoint)
+            && link.through.is_none_or(|through| manifest.checkpoint <= through)
+    })
+}
+
+fn consistent(facts: &Facts, chain: &[Link]) -> Result<(), Refusal> {
     let traces = facts.manifests.keys().map(|m| m.attempt).chain(facts.bases.keys().copied());
     for attempt in traces {
         if !facts.claimed.contains(&attempt) {
@@ -312,36 +352,22 @@ fn consistent(facts: &Facts) -> Result<(), Refusal> {
             return Err(Refusal::Impossible { manifest: *manifest, base });
         }
     }
-    for manifest in &facts.committed {
-        // A fenced attempt can't commit, and it was fenced before the facts were read: so without a fork a committed manifest
-        // is never overtaken by a lower base. If it is, somebody's clock, disk or hand has broken a promise.
-        if let Some((by, base)) = orphaned_by(facts, *manifest) {
-            if !base.forked {
-                return Err(Refusal::CommittedOrphan { manifest: *manifest, by });
-            }
+    for manifest in facts.committed.iter().filter(|m| !on_timeline(chain, **m)) {
+        // A fenced attempt can't commit, and it was fenced before the facts were read: so without a fork nobody of the timeline
+        // ever passes over a committed manifest. If one did, somebody's clock, disk or hand has broken a promise.
+        let successor = chain.iter().rev().find(|link| link.attempt > manifest.attempt);
+        if successor.is_none_or(|link| !link.base.forked) {
+            return Err(Refusal::CommittedOrphan { manifest: *manifest, by: successor.map(|link| link.attempt) });
         }
     }
     Ok(())
 }
 
-/// The manifests that count, rising.
-fn timeline(facts: &Facts) -> Result<Vec<ManifestName>, Refusal> {
-    let counting: Vec<ManifestName> =
-        facts.manifests.keys().copied().filter(|m| orphaned_by(facts, *m).is_none()).collect();
-    for pair in counting.windows(2) {
-        if pair[0].checkpoint == pair[1].checkpoint {
-            return Err(Refusal::Ambiguous { first: pair[0], second: pair[1] });
-        }
-    }
-    Ok(counting)
-}
-
 /// Retention never takes the newest of the timeline. So if the newest base or the newest record of a commit lies above
 /// everything that is left, something was deleted that must not have been, and a fresh start would write all output again.
-fn nothing_lost(facts: &Facts, newest: Option<ManifestName>) -> Result<(), Refusal> {
-    let base = facts.bases.values().next_back().and_then(|base| base.from).map(|from| from.checkpoint);
-    let committed =
-        facts.committed.iter().filter(|m| orphaned_by(facts, **m).is_none()).map(|m| m.checkpoint).next_back();
+fn nothing_lost(facts: &Facts, chain: &[Link], newest: Option<ManifestName>) -> Result<(), Refusal> {
+    let base = chain.first().and_then(|tip| tip.base.from).map(|from| from.checkpoint);
+    let committed = facts.committed.iter().filter(|m| on_timeline(chain, **m)).map(|m| m.checkpoint).next_back();
     match base.max(committed) {
         Some(expected) if newest.is_none_or(|newest| newest.checkpoint < expected) => {
             Err(Refusal::Lost { expected, newest })

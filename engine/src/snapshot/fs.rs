@@ -60,8 +60,7 @@ impl FsStore {
         let mut store = FsStore { platform, dir, job: JobId(0), poison: Arc::default() };
         let (files, dir) = (store.platform.files.clone(), store.dir.clone());
         files.create_dir_all(&dir).at("create the directory", &dir)?;
-        // Whoever created it may have died before syncing its parent.
-        store.sync_dir(dir.parent().unwrap_or(Path::new("")), "the checkpoint directory")?;
+        store.sync_ancestors()?;
         if !files.exists(&dir.join(JOB)).at("look for", &dir.join(JOB))? {
             store.create()?;
         }
@@ -75,6 +74,24 @@ impl FsStore {
         let record: JobRecord = store.read_record(&dir.join(JOB), JOB_KIND)?;
         store.job = record.job;
         Ok(store)
+    }
+
+    /// Makes the directory's own name durable, and those above it: whoever created them may have died before doing so.
+    fn sync_ancestors(&self) -> Result<(), StoreError> {
+        use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+        for above in self.dir.ancestors().skip(1) {
+            let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+            match self.platform.files.sync_dir(above) {
+                Ok(()) => {}
+                // In a directory that can't be read or changed, no start of this job has made anything.
+                Err(e) if matches!(e.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported) => break,
+                Err(source) => {
+                    let source = IoError { action: "sync the directory", path: above.to_path_buf(), source };
+                    return Err(self.poisoned("the checkpoint directory", source));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Turns an empty directory into a store. The job record comes last: it says that the rest is there.
@@ -283,7 +300,11 @@ impl CheckpointStore for FsStore {
     fn claim(&self, claimant: &Claimant) -> Result<Option<Owner>, StoreError> {
         let path = self.path(ATTEMPTS, &attempt_name(claimant.attempt));
         self.check_job(&path, claimant.job)?;
-        let points = Points { durable: Some("attempt.claimed"), ..Points::default() };
+        let points = Points {
+            written: Some("attempt.tmp-written"),
+            durable: Some("attempt.claimed"),
+            ..Points::default()
+        };
         let name = attempt_name(claimant.attempt);
         let won = self.publish_record(&self.dir.join(ATTEMPTS), &name, CLAIM_KIND, claimant, points)?;
         Ok(won.then_some(Owner { job: self.job, attempt: claimant.attempt }))

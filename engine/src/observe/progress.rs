@@ -1,0 +1,224 @@
+//! Live numbers of a run, and the way to stop it. Counters are atomics that are written once per batch.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::id::{Attempt, CheckpointId};
+use crate::sink::Committed;
+use crate::source::Waker;
+
+/// What a run is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// The job is being built and checked.
+    Building,
+    /// An attempt is being claimed, and older ones are shut out.
+    Fencing,
+    /// What is in the store is read, committed, aborted.
+    Recovering,
+    /// State is being loaded and workers are being started.
+    Loading,
+    /// Records flow.
+    Running,
+    /// The last checkpoint is committed.
+    Finished,
+}
+
+/// How long an attempt took to come back, by phase, each measured from the end of the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryTimes {
+    /// Claiming the attempt and opening its sinks.
+    pub claim: Duration,
+    /// Fencing older attempts.
+    pub fence: Duration,
+    /// Reading the facts and resolving them.
+    pub facts: Duration,
+    /// Committing again what manifests list, aborting the rest.
+    pub settle: Duration,
+    /// Loading state and building the dataflow on every worker.
+    pub load: Duration,
+    /// From the dataflow's start to its first committed checkpoint; zero while there is none.
+    pub first_commit: Duration,
+}
+
+impl RecoveryTimes {
+    /// All phases together.
+    pub fn total(&self) -> Duration {
+        self.claim + self.fence + self.facts + self.settle + self.load + self.first_commit
+    }
+}
+
+/// A look at a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// What it is doing.
+    pub phase: Phase,
+    /// The attempt.
+    pub attempt: Attempt,
+    /// Records read by sources since the job's first start; goes back when an attempt goes back to a checkpoint.
+    pub read: u64,
+    /// The newest triggered checkpoint.
+    pub triggered: CheckpointId,
+    /// The newest committed checkpoint.
+    pub committed: CheckpointId,
+    /// Checkpoints declined in this run.
+    pub declined: u64,
+    /// Transactions committed in this run.
+    pub transactions: u64,
+    /// Prepared transactions that the attempt found when it started.
+    pub prepared_found: u64,
+    /// The checkpoint from which the attempt started; 0 for a fresh start.
+    pub resumed_from: CheckpointId,
+    /// How long the attempt took to come back.
+    pub recovery: RecoveryTimes,
+}
+
+/// The live numbers of a run.
+#[derive(Debug, Default)]
+pub struct Progress {
+    phase: AtomicU8,
+    attempt: AtomicU64,
+    read: AtomicU64,
+    triggered: AtomicU64,
+    committed: AtomicU64,
+    declined: AtomicU64,
+    transactions: AtomicU64,
+    already: AtomicU64,
+    commits: AtomicU64,
+    prepared_found: AtomicU64,
+    resumed_from: AtomicU64,
+    started_at: Mutex<Option<Duration>>,
+    recovery: Mutex<RecoveryTimes>,
+    stop: AtomicBool,
+    stop_waker: Mutex<Option<Waker>>,
+}
+
+const ORDER: Ordering = Ordering::Relaxed;
+
+impl Progress {
+    /// A look at the run, now.
+    pub fn seen(&self) -> Seen {
+        let phase = match self.phase.load(ORDER) {
+            0 => Phase::Building,
+            1 => Phase::Fencing,
+            2 => Phase::Recovering,
+            3 => Phase::Loading,
+            4 => Phase::Running,
+            _ => Phase::Finished,
+        };
+        Seen {
+            phase,
+            attempt: Attempt(self.attempt.load(ORDER)),
+            read: self.read.load(ORDER),
+            triggered: CheckpointId(self.triggered.load(ORDER)),
+            committed: CheckpointId(self.committed.load(ORDER)),
+            declined: self.declined.load(ORDER),
+            transactions: self.transactions.load(ORDER),
+            prepared_found: self.prepared_found.load(ORDER),
+            resumed_from: CheckpointId(self.resumed_from.load(ORDER)),
+            recovery: *self.recovery.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    pub(crate) fn phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, ORDER);
+    }
+
+    /// An attempt begins; what the last one read and hasn't been committed is read again.
+    pub(crate) fn attempt(&self, attempt: Attempt) {
+        self.attempt.store(attempt.0, ORDER);
+        *self.started_at.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The attempt goes on from here.
+    pub(crate) fn resumed(&self, from: CheckpointId, read: u64) {
+        self.resumed_from.store(from.0, ORDER);
+        self.committed.store(from.0, ORDER);
+        self.read.store(read, ORDER);
+    }
+
+    pub(crate) fn recovery(&self, change: impl FnOnce(&mut RecoveryTimes)) {
+        change(&mut self.recovery.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn prepared_found(&self, transactions: usize) {
+        self.prepared_found.store(transactions as u64, ORDER);
+    }
+
+    pub(crate) fn started(&self, now: Duration) {
+        self.started_at.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(now);
+    }
+
+    pub(crate) fn read(&self, records: u64) {
+        self.read.fetch_add(records, ORDER);
+    }
+
+    pub(crate) fn triggered(&self, n: CheckpointId, _now: Duration) {
+        self.triggered.store(n.0, ORDER);
+    }
+
+    pub(crate) fn declined(&self, _n: CheckpointId) {
+        self.declined.fetch_add(1, ORDER);
+    }
+
+    pub(crate) fn committed(&self, n: CheckpointId, committed: Committed, now: Duration) {
+        self.committed.store(n.0, ORDER);
+        self.transactions.fetch_add(committed.now as u64, ORDER);
+        self.already.fetch_add(committed.already as u64, ORDER);
+        self.commits.fetch_add(1, ORDER);
+        let started = self.started_at.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(started) = started {
+            self.recovery(|times| times.first_commit = now.saturating_sub(started));
+        }
+    }
+
+    /// Checkpoints committed in this run.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(ORDER)
+    }
+
+    pub(crate) fn already_committed(&self) -> u64 {
+        self.already.load(ORDER)
+    }
+
+    pub(crate) fn stop_requested(&self) -> bool {
+        self.stop.load(ORDER)
+    }
+
+    /// Whom to wake when a stop is requested.
+    pub(crate) fn on_stop(&self, waker: Waker) {
+        *self.stop_waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
+    }
+}
+
+/// The outside's hand on a run: look at it, stop it. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Control {
+    progress: Arc<Progress>,
+}
+
+impl Control {
+    /// A hand for one run.
+    pub fn new() -> Control {
+        Control::default()
+    }
+
+    /// Asks for a last checkpoint, after which the run ends. A job without checkpoints just ends.
+    pub fn stop(&self) {
+        self.progress.stop.store(true, ORDER);
+        if let Some(waker) = self.progress.stop_waker.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            waker.wake();
+        }
+    }
+
+    /// A look at the run, now.
+    pub fn seen(&self) -> Seen {
+        self.progress.seen()
+    }
+
+    pub(crate) fn progress(&self) -> Arc<Progress> {
+        self.progress.clone()
+    }
+}

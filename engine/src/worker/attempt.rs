@@ -1,0 +1,94 @@
+//! What the threads of one attempt share: whether it must end, and why.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::Thread;
+
+use crate::error::{BuildError, OperatorError, SinkError, SourceError};
+use crate::snapshot::StoreError;
+
+/// Why an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The next attempt may succeed.
+    Restart(String),
+    /// No attempt can.
+    Fatal(String),
+    /// A newer attempt has taken over.
+    Fenced,
+}
+
+impl From<SourceError> for Failure {
+    fn from(error: SourceError) -> Failure {
+        if error.fatal { Failure::Fatal(error.to_string()) } else { Failure::Restart(error.to_string()) }
+    }
+}
+
+impl From<OperatorError> for Failure {
+    fn from(error: OperatorError) -> Failure {
+        Failure::Restart(error.to_string())
+    }
+}
+
+impl From<SinkError> for Failure {
+    fn from(error: SinkError) -> Failure {
+        match error {
+            SinkError::Fenced { .. } => Failure::Fenced,
+            SinkError::Fatal { .. } => Failure::Fatal(error.to_string()),
+            other => Failure::Restart(other.to_string()),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        match error {
+            StoreError::Fenced { .. } => Failure::Fenced,
+            StoreError::Io(_) | StoreError::Unknown { .. } | StoreError::Poisoned { .. } => {
+                Failure::Restart(error.to_string())
+            }
+            // What is damaged, foreign or missing is so for the next attempt too.
+            other => Failure::Fatal(other.to_string()),
+        }
+    }
+}
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Failure {
+        Failure::Fatal(error.to_string())
+    }
+}
+
+/// Shared by all workers of an attempt. The first failure stands; whatever fails afterwards is its consequence.
+#[derive(Debug, Default)]
+pub(crate) struct AttemptState {
+    over: AtomicBool,
+    failure: Mutex<Option<Failure>>,
+    workers: Mutex<Vec<Thread>>,
+}
+
+impl AttemptState {
+    /// Registers the calling worker thread, to be woken when the attempt is over.
+    pub(crate) fn join_in(&self) {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(std::thread::current());
+    }
+
+    /// Ends the attempt. Capabilities stay where they are: nobody may take what hasn't happened for done (I-11).
+    pub(crate) fn fail(&self, failure: Failure) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+        self.over.store(true, Ordering::SeqCst);
+        for thread in self.workers.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            thread.unpark();
+        }
+    }
+
+    /// True once the attempt has failed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Why it failed, if it did.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,471 @@
+//! From the recorded graph to timely operators: the only place where both are in hand.
+//!
+//! First every operator of this worker is made and restored; a failure there leaves no dataflow behind. Then the dataflow is
+//! built, one timely operator per node, with two kinds of outputs: one per data port, and the ack port that feeds the
+//! coordinator.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cutwater_platform::Platform;
+use timely::container::{CapacityContainerBuilder, NoopBuilder};
+use timely::dataflow::channels::pact::{Exchange, ParallelizationContract, Pipeline};
+use timely::dataflow::operators::Concatenate;
+use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
+use timely::dataflow::operators::generic::{InputHandleCore, OutputBuilder};
+use timely::dataflow::{Scope, Stream as TimelyStream};
+use timely::progress::operate::FrontierInterest;
+use timely::worker::Worker;
+
+use crate::checkpoint::{Counters, Permit};
+use crate::config::{Limits, Snapshots};
+use crate::exchange::GroupAssignment;
+use crate::graph::OperatorSetup;
+use crate::graph::node::{InputEdge, Make, Node, Route};
+use crate::id::{CheckpointId, InstanceId, OperatorId, WorkerIndex};
+use crate::observe::Progress;
+use crate::operator::Operator;
+use crate::operator::driver::Driver;
+use crate::snapshot::{Chain, ChainLimits, SnapshotFiles, SnapshotOrigin};
+use crate::source::split::splits_of;
+use crate::source::{SourceDriver, SplitState, Waker};
+use crate::worker::attempt::{AttemptState, Failure};
+use crate::worker::control::{Committer, Coordinator, Janitor, Plane, Trigger};
+use crate::worker::edge::{InEdge, KeyedPact, LocalPact, OutEdge};
+use crate::worker::frame::Frame;
+use crate::worker::instance::{FinalCounters, Instance};
+use crate::worker::offload::Offload;
+use crate::worker::ports::{Ack, Ports};
+use crate::worker::restore::Restore;
+use crate::worker::snapshotting::Snapshotting;
+use crate::worker::source::SourceInstance;
+
+/// Everything one worker needs to build its part of an attempt.
+pub(crate) struct Parts {
+    pub(crate) platform: Platform,
+    pub(crate) limits: Limits,
+    pub(crate) snapshots: Option<(Snapshots, SnapshotFiles)>,
+    pub(crate) first: CheckpointId,
+    pub(crate) assignment: GroupAssignment,
+    pub(crate) worker: WorkerIndex,
+    pub(crate) restore: Restore,
+    pub(crate) splits: Arc<HashMap<OperatorId, Vec<String>>>,
+    pub(crate) attempt: Arc<AttemptState>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) offload: Rc<Offload>,
+    /// On worker 0 of a job with checkpoints.
+    pub(crate) plane: Option<Plane>,
+    pub(crate) ended: FinalCounters,
+    pub(crate) commit_groups: HashMap<OperatorId, String>,
+    /// For each output port that is read, how many receivers it has.
+    pub(crate) readers: HashMap<OperatorId, HashMap<usize, usize>>,
+}
+
+/// A node whose operator has been made.
+pub(crate) struct Made {
+    id: OperatorId,
+    name: String,
+    inputs: Vec<InputEdge>,
+    outputs: usize,
+    body: MadeBody,
+}
+
+enum MadeBody {
+    Source { driver: Box<dyn SourceDriver>, splits: Vec<SplitState> },
+    Operator { operator: Box<dyn Operator>, chains: Vec<Chain> },
+}
+
+/// Makes and restores this worker's operators.
+pub(crate) fn make(nodes: Vec<Node>, parts: &Parts, setup: &OperatorSetup) -> Result<Vec<Made>, Failure> {
+    let mut made = vec![];
+    for Node { id, name, inputs, outputs, make, .. } in nodes {
+        let instance = InstanceId { operator: id, worker: parts.worker };
+        let setup = OperatorSetup { name: name.clone(), ..setup.clone() };
+        let body = match make {
+            Make::Source { make, .. } => MadeBody::Source { driver: make(), splits: splits_here(parts, id)? },
+            Make::Operator(make) | Make::Sink { make, .. } => {
+                let mut operator = make(&setup)?;
+                let chains = parts.restore.operator(instance, operator.as_mut())?;
+                MadeBody::Operator { operator, chains }
+            }
+        };
+        made.push(Made { id, name, inputs, outputs, body });
+    }
+    Ok(made)
+}
+
+/// The splits this worker reads, each where it stood; a split that is new begins at its beginning.
+fn splits_here(parts: &Parts, source: OperatorId) -> Result<Vec<SplitState>, Failure> {
+    let restored = parts.restore.splits(source)?;
+    let listed = parts.splits.get(&source).map_or(&[][..], Vec::as_slice);
+    if let Some(gone) = restored.iter().find(|s| !listed.contains(&s.split)) {
+        return Err(Failure::Fatal(format!("split {:?} of the checkpoint is not there any more", gone.split)));
+    }
+    let mine = splits_of(listed, parts.worker, parts.assignment.workers().get());
+    let state = |split: String| {
+        let known = restored.iter().find(|s| s.split == split).cloned();
+        known.unwrap_or(SplitState { split, position: None, exhausted: false })
+    };
+    Ok(mine.into_iter().map(state).collect())
+}
+
+/// Builds the dataflow from operators that were made.
+pub(crate) fn build(worker: &mut Worker, made: Vec<Made>, parts: &Parts) {
+    worker.dataflow::<u64, _, _>(|scope| {
+        let barriers = parts.snapshots.is_some().then(|| trigger(scope, parts));
+        let mut build = Build { scope, parts, barriers, open: HashMap::new(), acks: vec![] };
+        for node in made {
+            build.node(node);
+        }
+        if parts.snapshots.is_some() {
+            let acks = build.acks;
+            control_plane(scope, parts, acks);
+        }
+    });
+}
+
+type Frames<'s> = TimelyStream<'s, u64, Frame>;
+type Barriers<'s> = TimelyStream<'s, u64, Vec<(u64, u64)>>;
+type Acks<'s> = TimelyStream<'s, u64, Vec<Ack>>;
+
+/// An output port that nobody reads yet.
+struct OpenPort<'s> {
+    stream: Frames<'s>,
+    edge: Rc<RefCell<OutEdge>>,
+    sender_address: Rc<[usize]>,
+}
+
+struct Build<'s, 'p> {
+    scope: Scope<'s, u64>,
+    parts: &'p Parts,
+    barriers: Option<Barriers<'s>>,
+    open: HashMap<(OperatorId, usize), OpenPort<'s>>,
+    acks: Vec<Acks<'s>>,
+}
+
+impl<'s> Build<'s, '_> {
+    fn node(&mut self, node: Made) {
+        let Made { id, name, inputs, outputs, body } = node;
+        match body {
+            MadeBody::Source { driver, splits } => self.source(id, name, driver, splits),
+            MadeBody::Operator { operator, chains } => self.operator(id, name, inputs, outputs, operator, chains),
+        }
+    }
+
+    /// The data outputs of a node and its ack output. A port that nobody reads has no edge: what is sent there vanishes.
+    fn outputs(
+        &mut self,
+        builder: &mut OperatorBuilder<'s, u64>,
+        id: OperatorId,
+        outputs: usize,
+        readers: &HashMap<usize, usize>,
+    ) -> (Vec<Option<(OutputBuilder<u64, NoopBuilder<Frame>>, Rc<RefCell<OutEdge>>)>>, AckOutput) {
+        let address = builder.operator_info().address;
+        let mut data = vec![];
+        for port in 0..outputs {
+            let (output, stream) = builder.new_output::<Frame>();
+            let receivers = readers.get(&port).copied();
+            let edge = receivers.map(|receivers| {
+                let activator = self.scope.activator_for(address.clone());
+                let checkpoints = self.parts.snapshots.as_ref().map_or(1, |(s, _)| s.uncommitted_max);
+                let checkpoints = u32::try_from(checkpoints).unwrap_or(u32::MAX - 1);
+                OutEdge::new(receivers, self.parts.limits.channel_records, checkpoints, activator)
+            });
+            if let Some(edge) = &edge {
+                let sender_address = address.clone();
+                self.open.insert((id, port), OpenPort { stream, edge: edge.clone(), sender_address });
+            }
+            data.push(edge.map(|edge| (OutputBuilder::from(output), edge)));
+        }
+        let (ack, acks) = builder.new_output::<Vec<Ack>>();
+        self.acks.push(acks);
+        (data, OutputBuilder::from(ack))
+    }
+
+    fn source(&mut self, id: OperatorId, name: String, driver: Box<dyn SourceDriver>, splits: Vec<SplitState>) {
+        let parts = self.parts;
+        let instance = InstanceId { operator: id, worker: parts.worker };
+        let mut builder = OperatorBuilder::new(name.clone(), self.scope);
+        let address = builder.operator_info().address;
+        let mut barriers = self.barriers.clone().map(|stream| {
+            builder.new_input(stream, Exchange::new(|barrier: &(u64, u64)| barrier.0))
+        });
+        if barriers.is_some() {
+            builder.set_notify_for(0, FrontierInterest::Always);
+        }
+        let readers = self.readers(id);
+        let (data, ack) = self.outputs(&mut builder, id, 1, &readers);
+        let waker = activating(self.scope, &address);
+        let activator = self.scope.activator_for(address);
+        let (attempt, first) = (parts.attempt.clone(), parts.first);
+        let counters = parts.restore.counters(id, Counters { emitted: vec![0], ..Counters::default() });
+        let (limits, ended, progress) = (parts.limits, parts.ended.clone(), parts.progress.clone());
+        let from = parts.worker.0;
+        builder.build(move |capabilities| {
+            let mut source = SourceInstance {
+                id: instance,
+                name,
+                driver,
+                ports: Ports::new(from, data, ack, capabilities, first),
+                counters,
+                limits,
+                activator,
+                ended,
+                progress,
+                exhausted: false,
+                over: false,
+            };
+            let mut to_open = Some((splits, waker));
+            move |frontiers| {
+                if attempt.is_over() {
+                    return;
+                }
+                let mut step = || -> Result<(), Failure> {
+                    if let Some((splits, waker)) = to_open.take() {
+                        source.driver.open(splits, waker)?;
+                    }
+                    let mut due = vec![];
+                    if let Some(barriers) = &mut barriers {
+                        barriers.for_each(|_, batch| due.extend(batch.drain(..).map(|(_, n)| CheckpointId(n))));
+                    }
+                    for n in due {
+                        source.cut(n)?;
+                    }
+                    let exhausted = source.read()?;
+                    let closed = match &barriers {
+                        Some(_) => frontiers[0].is_empty(),
+                        None => exhausted || source.progress.stop_requested(),
+                    };
+                    if closed {
+                        source.finish();
+                    }
+                    Ok(())
+                };
+                if let Err(failure) = step() {
+                    attempt.fail(failure);
+                }
+            }
+        });
+    }
+
+    fn operator(
+        &mut self,
+        id: OperatorId,
+        name: String,
+        inputs: Vec<InputEdge>,
+        outputs: usize,
+        operator: Box<dyn Operator>,
+        chains: Vec<Chain>,
+    ) {
+        let parts = self.parts;
+        let instance = InstanceId { operator: id, worker: parts.worker };
+        let mut builder = OperatorBuilder::new(name.clone(), self.scope);
+        let address = builder.operator_info().address;
+        let (mut handles, mut in_edges, mut port_of) = (vec![], vec![], vec![]);
+        for (port, InputEdge { from, port: from_port, route }) in inputs.into_iter().enumerate() {
+            let open = self.open.remove(&(from, from_port)).expect("an operator comes after those it reads from");
+            let (handle, edge) = connect(&mut builder, open, route, parts);
+            builder.set_notify_for(port, FrontierInterest::Never);
+            port_of.extend(std::iter::repeat_n(port, edge.channels()));
+            handles.push(handle);
+            in_edges.push(edge);
+        }
+        let readers = self.readers(id);
+        let (data, ack) = self.outputs(&mut builder, id, outputs, &readers);
+        let mut driver = Driver::new(operator, port_of, outputs, parts.first, parts.limits.batch_records);
+        driver.counters = parts.restore.counters(id, driver.counters.clone());
+        let waker = activating(self.scope, &address);
+        let snapshots = parts.snapshots.as_ref().map(|(config, files)| {
+            let origin = SnapshotOrigin {
+                checkpoint: parts.first,
+                instance,
+                groups: parts.assignment.range_of(parts.worker),
+            };
+            let limits = ChainLimits { deltas_max: config.deltas_max };
+            let group = parts.commit_groups.get(&id).cloned();
+            let crash = parts.platform.crash.clone();
+            let states = driver.operator.states();
+            Snapshotting::new(origin, states, chains, limits, files.clone(), group, waker, crash)
+        });
+        let activator = self.scope.activator_for(address);
+        let (attempt, first, from) = (parts.attempt.clone(), parts.first, parts.worker.0);
+        let (limits, clock, ended) = (parts.limits, parts.platform.clock.clone(), parts.ended.clone());
+        let offload = parts.offload.clone();
+        builder.build(move |capabilities| {
+            let ports = Ports::new(from, data, ack, capabilities, first);
+            let mut instance = Instance::new(
+                instance, name, driver, ports, in_edges, snapshots, offload, limits, clock, activator, ended,
+            );
+            move |_frontiers| {
+                if attempt.is_over() {
+                    return;
+                }
+                for (input, handle) in handles.iter_mut().enumerate() {
+                    handle.pull(|from, body| instance.enqueue(input, from, body));
+                }
+                if let Err(failure) = instance.activate() {
+                    attempt.fail(failure);
+                }
+            }
+        });
+    }
+
+    fn readers(&self, id: OperatorId) -> HashMap<usize, usize> {
+        self.parts.readers.get(&id).cloned().unwrap_or_default()
+    }
+}
+
+type AckOutput = OutputBuilder<u64, CapacityContainerBuilder<Vec<Ack>>>;
+
+type Handle<P> = InputHandleCore<u64, Frame, <P as ParallelizationContract<u64, Frame>>::Puller>;
+
+/// An input of either kind.
+enum Input {
+    Local(Handle<LocalPact>),
+    Keyed(Handle<KeyedPact>),
+}
+
+impl Input {
+    /// Takes everything that has come.
+    fn pull(&mut self, mut take: impl FnMut(u32, crate::element::Body)) {
+        let mut each = |frame: &mut Frame| {
+            let frame = std::mem::take(frame);
+            take(frame.from, frame.body);
+        };
+        match self {
+            Input::Local(handle) => handle.for_each(|_, frame| each(frame)),
+            Input::Keyed(handle) => handle.for_each(|_, frame| each(frame)),
+        }
+    }
+}
+
+fn connect<'s>(
+    builder: &mut OperatorBuilder<'s, u64>,
+    open: OpenPort<'s>,
+    route: Route,
+    parts: &Parts,
+) -> (Input, InEdge) {
+    let OpenPort { stream, edge, sender_address } = open;
+    match route {
+        Route::Local => {
+            let handle = builder.new_input(stream, LocalPact { edge: edge.clone() });
+            (Input::Local(handle), InEdge::Local(edge))
+        }
+        Route::ByKey(splitter) => {
+            let mut splitter = splitter();
+            splitter.prepare(parts.assignment, parts.limits.batch_records);
+            let back = Rc::new(RefCell::new(vec![]));
+            let pact = KeyedPact { edge, splitter, sender_address, back: back.clone() };
+            let handle = builder.new_input(stream, pact);
+            let workers = parts.assignment.workers().get() as usize;
+            (Input::Keyed(handle), InEdge::Keyed { me: parts.worker.0, back, channels: workers })
+        }
+    }
+}
+
+/// A waker for the operator at `address`, to be called from any thread. Made on the worker's own thread, as timely asks.
+fn activating(scope: Scope<'_, u64>, address: &Rc<[usize]>) -> Waker {
+    let activator = scope.worker().sync_activator_for(address.to_vec());
+    // The worker may be gone: then there is nobody to wake.
+    Waker::new(move || _ = activator.activate())
+}
+
+fn trigger<'s>(scope: Scope<'s, u64>, parts: &Parts) -> Barriers<'s> {
+    let mut builder = OperatorBuilder::new("trigger".to_string(), scope);
+    let address = builder.operator_info().address;
+    let (output, stream) = builder.new_output::<Vec<(u64, u64)>>();
+    let mut output = OutputBuilder::<u64, CapacityContainerBuilder<Vec<(u64, u64)>>>::from(output);
+    if parts.plane.is_some() {
+        parts.progress.on_stop(activating(scope, &address));
+    }
+    let activator = scope.activator_for(address);
+    let (plane, attempt) = (parts.plane.clone(), parts.attempt.clone());
+    let workers = u64::from(parts.assignment.workers().get());
+    builder.build(move |mut capabilities| {
+        let capability = capabilities.pop().expect("one output, one capability");
+        let mut trigger = plane.map(|plane| Trigger::new(plane, capability, activator));
+        move |_| {
+            if attempt.is_over() {
+                return;
+            }
+            let Some(trigger) = &mut trigger else { return };
+            let mut output = output.activate();
+            trigger.step(|capability, n| {
+                output.session(capability).give_iterator((0..workers).map(|worker| (worker, n.0)));
+            });
+        }
+    });
+    stream
+}
+
+fn control_plane<'s>(scope: Scope<'s, u64>, parts: &Parts, acks: Vec<Acks<'s>>) {
+    let acks = scope.concatenate(acks);
+    let attempt = parts.attempt.clone();
+
+    let mut builder = OperatorBuilder::new("coordinator".to_string(), scope);
+    let address = builder.operator_info().address;
+    let mut input = builder.new_input(acks, Exchange::new(|_: &Ack| 0));
+    builder.set_notify_for(0, FrontierInterest::Always);
+    let (output, permits) = builder.new_output::<Vec<Permit>>();
+    let mut output = OutputBuilder::<u64, CapacityContainerBuilder<Vec<Permit>>>::from(output);
+    let mut coordinator = parts.plane.clone().map(|plane| Coordinator::new(plane, activating(scope, &address)));
+    let over = attempt.clone();
+    builder.build(move |_| {
+        move |frontiers| {
+            let Some(coordinator) = coordinator.as_mut().filter(|_| !over.is_over()) else { return };
+            input.for_each(|capability, acks| {
+                let keep = || capability.retain_least(0).expect("an ack has a time");
+                coordinator.acks(acks.drain(..), keep);
+            });
+            let frontier = frontiers[0].frontier().first().copied();
+            let mut output = output.activate();
+            let step = coordinator.step(frontier, |capability, permit| output.session(capability).give(permit));
+            if let Err(failure) = step {
+                over.fail(failure);
+            }
+        }
+    });
+
+    let mut builder = OperatorBuilder::new("committer".to_string(), scope);
+    let address = builder.operator_info().address;
+    let mut input = builder.new_input(permits, Pipeline);
+    builder.set_notify_for(0, FrontierInterest::Never);
+    let (output, committed) = builder.new_output::<Vec<u64>>();
+    let mut output = OutputBuilder::<u64, CapacityContainerBuilder<Vec<u64>>>::from(output);
+    let mut committer = parts.plane.clone().map(|plane| Committer::new(plane, activating(scope, &address)));
+    let over = attempt.clone();
+    builder.build(move |_| {
+        move |_| {
+            let Some(committer) = committer.as_mut().filter(|_| !over.is_over()) else { return };
+            input.for_each(|capability, permits| {
+                for permit in permits.drain(..) {
+                    committer.permit(permit, capability.retain_least(0).expect("a permit has a time"));
+                }
+            });
+            let mut output = output.activate();
+            let step = committer.step(|capability, n| output.session(capability).give(n.0));
+            if let Err(failure) = step {
+                over.fail(failure);
+            }
+        }
+    });
+
+    let mut builder = OperatorBuilder::new("janitor".to_string(), scope);
+    let address = builder.operator_info().address;
+    let mut input = builder.new_input(committed, Pipeline);
+    builder.set_notify_for(0, FrontierInterest::Never);
+    let mut janitor = parts.plane.clone().map(|plane| Janitor::new(plane, &activating(scope, &address)));
+    builder.build_reschedule(move |_| {
+        move |_| {
+            let Some(janitor) = janitor.as_mut().filter(|_| !attempt.is_over()) else { return false };
+            input.for_each(|_, committed| committed.drain(..).for_each(|n| janitor.committed(CheckpointId(n))));
+            if let Err(failure) = janitor.step() {
+                attempt.fail(failure);
+            }
+            // Timely would let the dataflow end when the last commit has come in, but not yet been recorded.
+            janitor.is_busy()
+        }
+    });
+}

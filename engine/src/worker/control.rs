@@ -1,0 +1,370 @@
+//! The control plane on worker 0, as timely operators without a cycle:
+//!
+//! ```text
+//!   trigger --barriers--> sources .. sinks --acks--> coordinator --permits--> committer --committed--> janitor
+//! ```
+//!
+//! * The trigger's capability is the right to start checkpoints; when it is dropped no barrier will ever follow.
+//! * The coordinator publishes a manifest, and only a published manifest makes a permit.
+//! * The committer commits what a permit lists, in the order of checkpoints; one atomic step per commit group.
+//! * The janitor records that, retires what is no longer needed, lets commit groups forget, and lets the trigger go on.
+//!
+//! What they share on worker 0 is the [`Ledger`]. When to start a checkpoint is a hint in it; what a manifest lists is not.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cutwater_platform::{Clock, CrashPoints};
+use timely::dataflow::operators::Capability;
+use timely::scheduling::Activator;
+
+use crate::checkpoint::{Ledger, ManifestDraft, Permit, Published, StoredManifest, Trigger as Next, retire};
+use crate::exchange::KeyGroups;
+use crate::id::CheckpointId;
+use crate::observe::Progress;
+use crate::sink::{CommitGroup, Committed};
+use crate::snapshot::{
+    CheckpointStore, CommittedRecord, HashIdentity, Manifest, ManifestPoint, Owner, PlanIdentity, StateFileName,
+    StoreError,
+};
+use crate::worker::attempt::Failure;
+use crate::worker::offload::{Offload, Results};
+use crate::worker::ports::Ack;
+
+/// What all parts of the control plane use.
+#[derive(Clone)]
+pub(crate) struct Plane {
+    pub(crate) ledger: Rc<RefCell<Ledger>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) crash: CrashPoints,
+    pub(crate) store: Arc<dyn CheckpointStore>,
+    pub(crate) owner: Owner,
+    pub(crate) groups: Arc<BTreeMap<String, Arc<dyn CommitGroup>>>,
+    pub(crate) offload: Rc<Offload>,
+    pub(crate) progress: Arc<Progress>,
+    /// Wakes the trigger.
+    pub(crate) wake_trigger: Rc<RefCell<Option<Activator>>>,
+    /// The timeline's manifests that are in the store.
+    pub(crate) timeline: Rc<RefCell<Vec<Kept>>>,
+    pub(crate) retained: usize,
+    pub(crate) plan: PlanIdentity,
+    pub(crate) workers: u32,
+    pub(crate) key_groups: KeyGroups,
+}
+
+/// A manifest in the store and what it lists.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) point: ManifestPoint,
+    pub(crate) committed: bool,
+    pub(crate) is_final: bool,
+    pub(crate) files: BTreeSet<String>,
+    pub(crate) handles: BTreeMap<String, Vec<Vec<u8>>>,
+}
+
+impl Kept {
+    pub(crate) fn of(manifest: &Manifest, checksum: u64, committed: bool) -> Kept {
+        let files = manifest.snapshots.iter().flat_map(|s| &s.chains).flat_map(|c| &c.files);
+        let mut handles: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
+        for committable in manifest.committables() {
+            handles.entry(committable.group.clone()).or_default().push(committable.handle.clone());
+        }
+        let point = ManifestPoint { checkpoint: manifest.checkpoint, attempt: manifest.attempt, checksum };
+        Kept { point, committed, is_final: manifest.is_final, files: files.map(|f| f.name.clone()).collect(), handles }
+    }
+}
+
+impl Plane {
+    fn wake_trigger(&self) {
+        if let Some(trigger) = self.wake_trigger.borrow().as_ref() {
+            trigger.activate();
+        }
+    }
+}
+
+/// Starts checkpoints.
+pub(crate) struct Trigger {
+    plane: Plane,
+    capability: Option<Capability<u64>>,
+    activator: Activator,
+}
+
+impl Trigger {
+    pub(crate) fn new(plane: Plane, mut capability: Capability<u64>, activator: Activator) -> Trigger {
+        capability.downgrade(&plane.ledger.borrow().next().0);
+        *plane.wake_trigger.borrow_mut() = Some(activator.clone());
+        Trigger { plane, capability: Some(capability), activator }
+    }
+
+    /// One activation: `send` broadcasts a barrier at a capability.
+    pub(crate) fn step(&mut self, mut send: impl FnMut(&Capability<u64>, CheckpointId)) {
+        let now = self.plane.clock.monotonic();
+        if self.plane.progress.stop_requested() {
+            self.plane.ledger.borrow_mut().request_stop();
+        }
+        for late in self.plane.ledger.borrow_mut().time_out(now) {
+            tracing::warn!(checkpoint = late.0, "the checkpoint took too long and is declined");
+        }
+        while let Some(capability) = &mut self.capability {
+            let next = self.plane.ledger.borrow().poll(now);
+            match next {
+                Next::Start => {
+                    let n = self.plane.ledger.borrow_mut().start(now);
+                    self.plane.progress.triggered(n, now);
+                    self.plane.crash.reach("trigger.fired");
+                    send(capability, n);
+                    capability.downgrade(&n.next().0);
+                }
+                Next::WaitUntil(at) => {
+                    self.activator.activate_after(at.saturating_sub(now));
+                    break;
+                }
+                Next::Wait => break,
+                Next::Close => self.capability = None,
+            }
+        }
+        if let Some(at) = self.plane.ledger.borrow().next_timeout().filter(|_| self.capability.is_some()) {
+            self.activator.activate_after(at.saturating_sub(now));
+        }
+    }
+}
+
+/// Collects reports, publishes manifests.
+pub(crate) struct Coordinator {
+    plane: Plane,
+    /// One per checkpoint that may still become a permit.
+    capabilities: BTreeMap<CheckpointId, Capability<u64>>,
+    /// The manifest that is being written; one at a time.
+    publishing: Option<Kept>,
+    published: Results<Result<Published, StoreError>>,
+}
+
+impl Coordinator {
+    pub(crate) fn new(plane: Plane, waker: crate::source::Waker) -> Coordinator {
+        Coordinator { plane, capabilities: BTreeMap::new(), publishing: None, published: Results::new(waker) }
+    }
+
+    /// Takes what came on the ack port.
+    pub(crate) fn acks(&mut self, acks: impl Iterator<Item = Ack>, capability: impl Fn() -> Capability<u64>) {
+        for ack in acks {
+            match ack {
+                Ack::Ready(instance) => {
+                    self.plane.ledger.borrow_mut().ready(instance);
+                    self.plane.wake_trigger();
+                }
+                Ack::Report(n, report) => {
+                    self.capabilities.entry(n).or_insert_with(&capability);
+                    let instance = report.instance();
+                    let accepted = self.plane.ledger.borrow_mut().report(n, report);
+                    tracing::trace!(checkpoint = n.0, %instance, ?accepted, "report");
+                }
+            }
+        }
+    }
+
+    /// The ack frontier; publishes what has become complete.
+    pub(crate) fn step(
+        &mut self,
+        frontier: Option<u64>,
+        mut send: impl FnMut(&Capability<u64>, Permit),
+    ) -> Result<(), Failure> {
+        let declined = self.plane.ledger.borrow_mut().frontier(frontier.map(CheckpointId));
+        for declined in declined.map_err(|incomplete| Failure::Restart(incomplete.to_string()))? {
+            let reasons: Vec<String> = declined.reasons.iter().map(ToString::to_string).collect();
+            tracing::warn!(checkpoint = declined.checkpoint.0, reasons = reasons.join("; "), "checkpoint declined");
+            self.plane.progress.declined(declined.checkpoint);
+            self.capabilities.remove(&declined.checkpoint);
+            self.plane.wake_trigger();
+        }
+        while let Some(result) = self.published.poll() {
+            let result = result.map_err(|panic| Failure::Restart(format!("publishing a manifest: {panic}")))?;
+            let kept = self.publishing.take().expect("a result belongs to a manifest");
+            let checkpoint = kept.point.checkpoint;
+            let capability = self.capabilities.remove(&checkpoint);
+            let capability = capability.ok_or_else(|| Failure::Restart(format!("checkpoint {checkpoint}: no report came")))?;
+            match result {
+                Ok(published) => {
+                    self.plane.timeline.borrow_mut().push(kept);
+                    let permit = self.plane.ledger.borrow_mut().published(published);
+                    self.plane.crash.reach("coordinator.published");
+                    send(&capability, permit);
+                }
+                // It isn't there and never will be: declined after all, and the next manifest lists its output.
+                Err(error @ StoreError::Io(_)) => {
+                    tracing::warn!(checkpoint = checkpoint.0, %error, "checkpoint declined");
+                    self.plane.progress.declined(checkpoint);
+                    self.plane.ledger.borrow_mut().not_published(checkpoint);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            self.plane.wake_trigger();
+        }
+        let draft = self.plane.ledger.borrow_mut().next_publication();
+        if let Some(draft) = draft {
+            self.plane.crash.reach("coordinator.all-reported");
+            self.publish(draft)?;
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, draft: ManifestDraft) -> Result<(), Failure> {
+        let manifest = Manifest {
+            job: self.plane.owner.job,
+            attempt: self.plane.owner.attempt,
+            checkpoint: draft.checkpoint,
+            is_final: draft.is_final,
+            workers: self.plane.workers,
+            key_groups: self.plane.key_groups,
+            hash: HashIdentity::of_this_program(),
+            plan: self.plane.plan.clone(),
+            snapshots: draft.snapshots,
+            carried: draft.carried,
+        };
+        let encoded = manifest.encode().map_err(|e| Failure::Fatal(e.to_string()))?;
+        self.publishing = Some(Kept::of(&manifest, encoded.checksum, false));
+        let (store, owner) = (self.plane.store.clone(), self.plane.owner);
+        self.published.submit(&self.plane.offload, move || store.publish_manifest(&owner, &encoded));
+        Ok(())
+    }
+}
+
+/// Commits what permits list.
+pub(crate) struct Committer {
+    plane: Plane,
+    under_way: VecDeque<(CheckpointId, Capability<u64>)>,
+    done: Results<Result<Committed, Failure>>,
+}
+
+impl Committer {
+    pub(crate) fn new(plane: Plane, waker: crate::source::Waker) -> Committer {
+        Committer { plane, under_way: VecDeque::new(), done: Results::new(waker) }
+    }
+
+    pub(crate) fn permit(&mut self, permit: Permit, capability: Capability<u64>) {
+        self.under_way.push_back((permit.checkpoint(), capability));
+        let (groups, crash) = (self.plane.groups.clone(), self.plane.crash.clone());
+        self.done.submit(&self.plane.offload, move || {
+            crash.reach("committer.permitted");
+            let committed = commit(&groups, |group| permit.handles_of(group).map(<[u8]>::to_vec).collect())?;
+            crash.reach("committer.committed");
+            Ok(committed)
+        });
+    }
+
+    pub(crate) fn step(&mut self, mut send: impl FnMut(&Capability<u64>, CheckpointId)) -> Result<(), Failure> {
+        while let Some(result) = self.done.poll() {
+            let committed = result.map_err(|panic| Failure::Restart(format!("committing: {panic}")))??;
+            let (n, capability) = self.under_way.pop_front().expect("a result belongs to a permit");
+            self.plane.progress.committed(n, committed, self.plane.clock.monotonic());
+            send(&capability, n);
+        }
+        Ok(())
+    }
+}
+
+/// Commits the handles of every group, each group in one atomic step.
+pub(crate) fn commit(
+    groups: &BTreeMap<String, Arc<dyn CommitGroup>>,
+    handles_of: impl Fn(&str) -> Vec<Vec<u8>>,
+) -> Result<Committed, Failure> {
+    let mut total = Committed::default();
+    for (name, group) in groups {
+        let handles = handles_of(name);
+        if !handles.is_empty() {
+            let committed = group.commit(&handles)?;
+            total.now += committed.now;
+            total.already += committed.already;
+        }
+    }
+    Ok(total)
+}
+
+/// Records commits, retires what is no longer needed.
+pub(crate) struct Janitor {
+    plane: Plane,
+    under_way: VecDeque<CheckpointId>,
+    recorded: Results<Result<(), Failure>>,
+    retired: Results<Result<(), Failure>>,
+}
+
+impl Janitor {
+    pub(crate) fn new(plane: Plane, waker: &crate::source::Waker) -> Janitor {
+        let (recorded, retired) = (Results::new(waker.clone()), Results::new(waker.clone()));
+        Janitor { plane, under_way: VecDeque::new(), recorded, retired }
+    }
+
+    pub(crate) fn committed(&mut self, n: CheckpointId) {
+        let timeline = self.plane.timeline.borrow();
+        let point = timeline.iter().rev().find(|k| k.point.checkpoint == n).expect("it was published").point;
+        let (store, owner) = (self.plane.store.clone(), self.plane.owner);
+        self.under_way.push_back(n);
+        self.recorded.submit(&self.plane.offload, move || {
+            let record = CommittedRecord { job: owner.job, manifest: point, by: owner.attempt };
+            Ok(store.record_committed(&owner, &record)?)
+        });
+    }
+
+    /// True while something is being recorded or removed.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.recorded.is_busy() || self.retired.is_busy()
+    }
+
+    pub(crate) fn step(&mut self) -> Result<(), Failure> {
+        while let Some(result) = self.recorded.poll() {
+            result.map_err(|panic| Failure::Restart(format!("recording a commit: {panic}")))??;
+            let n = self.under_way.pop_front().expect("a result belongs to a commit");
+            for kept in self.plane.timeline.borrow_mut().iter_mut().filter(|k| k.point.checkpoint == n) {
+                kept.committed = true;
+            }
+            self.plane.ledger.borrow_mut().committed(n);
+            self.plane.wake_trigger();
+            self.retire();
+        }
+        while let Some(result) = self.retired.poll() {
+            result.map_err(|panic| Failure::Restart(format!("retiring checkpoints: {panic}")))??;
+        }
+        Ok(())
+    }
+
+    /// Manifests first, durably; then files, then outcomes that no manifest lists any more.
+    fn retire(&mut self) {
+        let stored: Vec<StoredManifest> = self.plane.timeline.borrow().iter().map(stored).collect();
+        let mut ledger = self.plane.ledger.borrow_mut();
+        let released = ledger.take_released();
+        let retirement = retire(&stored, self.plane.retained, &ledger.live_files(), &released);
+        ledger.release(retirement.still_named().clone());
+        drop(ledger);
+        if retirement.is_empty() {
+            return;
+        }
+        let mut gone: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
+        self.plane.timeline.borrow_mut().retain(|kept| {
+            let stays = !retirement.manifests().contains(&kept.point.name());
+            if !stays {
+                for (group, handles) in &kept.handles {
+                    gone.entry(group.clone()).or_default().extend(handles.iter().cloned());
+                }
+            }
+            stays
+        });
+        let (store, owner, groups) = (self.plane.store.clone(), self.plane.owner, self.plane.groups.clone());
+        self.retired.submit(&self.plane.offload, move || {
+            store.remove_manifests(&owner, retirement.manifests())?;
+            let files = retirement.files_after_manifests();
+            let files: Vec<StateFileName> = files.iter().filter_map(|f| StateFileName::parse(f)).collect();
+            store.remove_state_files(&owner, &files)?;
+            for (group, handles) in gone {
+                if let Some(group) = groups.get(&group) {
+                    group.forget(&handles)?;
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+pub(crate) fn stored(kept: &Kept) -> StoredManifest {
+    StoredManifest { name: kept.point.name(), committed: kept.committed, pinned: false, files: kept.files.clone() }
+}

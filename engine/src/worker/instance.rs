@@ -1,0 +1,175 @@
+//! An operator instance inside timely: pulls everything into the driver's queues, carries out what the driver decides.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cutwater_platform::Clock;
+use timely::scheduling::Activator;
+
+use crate::checkpoint::Counters;
+use crate::config::Limits;
+use crate::element::Body;
+use crate::id::InstanceId;
+use crate::operator::driver::{Driver, Effect, Outcome};
+use crate::worker::attempt::Failure;
+use crate::worker::edge::InEdge;
+use crate::worker::offload::Offload;
+use crate::worker::ports::Ports;
+use crate::worker::snapshotting::Snapshotting;
+
+/// Counters of all instances of a worker, filled in when each has ended.
+pub(crate) type FinalCounters = Rc<RefCell<Vec<(InstanceId, Counters)>>>;
+
+/// One operator instance and everything it needs at run time.
+pub(crate) struct Instance {
+    pub(crate) id: InstanceId,
+    pub(crate) name: String,
+    pub(crate) driver: Driver,
+    pub(crate) ports: Ports,
+    pub(crate) inputs: Vec<InEdge>,
+    /// For each input the number of its first channel.
+    pub(crate) first_channel: Vec<usize>,
+    /// `None` without checkpoints.
+    pub(crate) snapshots: Option<Snapshotting>,
+    pub(crate) offload: Rc<Offload>,
+    pub(crate) limits: Limits,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) activator: Activator,
+    pub(crate) ended: FinalCounters,
+    pub(crate) started: bool,
+    effects: Vec<Effect>,
+}
+
+impl Instance {
+    #[expect(clippy::too_many_arguments, reason = "called once, from the place that has all of this in hand")]
+    pub(crate) fn new(
+        id: InstanceId,
+        name: String,
+        driver: Driver,
+        ports: Ports,
+        inputs: Vec<InEdge>,
+        snapshots: Option<Snapshotting>,
+        offload: Rc<Offload>,
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+        activator: Activator,
+        ended: FinalCounters,
+    ) -> Instance {
+        let mut first_channel = vec![];
+        let mut next = 0;
+        for input in &inputs {
+            first_channel.push(next);
+            next += input.channels();
+        }
+        Instance {
+            id,
+            name,
+            driver,
+            ports,
+            inputs,
+            first_channel,
+            snapshots,
+            offload,
+            limits,
+            clock,
+            activator,
+            ended,
+            started: false,
+            effects: vec![],
+        }
+    }
+
+    /// A frame has come on an input.
+    pub(crate) fn enqueue(&mut self, input: usize, from: u32, body: Body) {
+        self.driver.enqueue(self.first_channel[input] + from as usize, body);
+    }
+
+    /// One activation.
+    pub(crate) fn activate(&mut self) -> Result<(), Failure> {
+        let now = self.clock.monotonic();
+        if !self.started {
+            self.started = true;
+            let mut effects = std::mem::take(&mut self.effects);
+            self.driver.start(now, &mut effects).map_err(|e| self.named(e))?;
+            self.carry_out(&mut effects)?;
+            self.effects = effects;
+        }
+        self.ports.flush_signals();
+        let mut frames = self.limits.batches_per_step;
+        loop {
+            let room = self.ports.room();
+            let mut effects = std::mem::take(&mut self.effects);
+            let outcome = self.driver.step(1, room, now, &mut effects).map_err(|e| self.named(e))?;
+            let moved = !effects.is_empty();
+            self.carry_out(&mut effects)?;
+            self.effects = effects;
+            self.sweep()?;
+            if outcome == Outcome::Waiting && !moved {
+                break;
+            }
+            frames -= 1;
+            if frames == 0 {
+                self.activator.activate();
+                break;
+            }
+        }
+        let Instance { driver, inputs, first_channel, .. } = self;
+        driver.take_processed(|channel, processed| {
+            let input = first_channel.partition_point(|first| *first <= channel) - 1;
+            inputs[input].give_back(channel - first_channel[input], processed);
+        });
+        self.report()?;
+        if self.snapshots.as_ref().is_some_and(Snapshotting::is_sweeping) {
+            self.activator.activate();
+        }
+        if let Some(at) = self.driver.wake_at() {
+            self.activator.activate_after(at.saturating_sub(now));
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Result<(), Failure> {
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Records(port, batch) => self.ports.records(port, batch),
+                Effect::Control(body) => self.ports.signal(&body),
+                Effect::Cut(n) => {
+                    self.ports.barrier(n);
+                    let Some(snapshots) = &mut self.snapshots else {
+                        return Err(Failure::Fatal(format!("{}: a barrier in a job without checkpoints", self.name)));
+                    };
+                    snapshots.cut(n, self.driver.operator.as_mut(), &self.driver.counters)?;
+                    snapshots.advance(self.limits.sweep_words, &self.offload);
+                }
+                Effect::Ended => {
+                    self.ports.end();
+                    self.ended.borrow_mut().push((self.id, self.driver.counters.clone()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sweep(&mut self) -> Result<(), Failure> {
+        if let Some(snapshots) = &mut self.snapshots
+            && snapshots.is_sweeping()
+        {
+            snapshots.advance(self.limits.sweep_words, &self.offload);
+        }
+        Ok(())
+    }
+
+    fn report(&mut self) -> Result<(), Failure> {
+        if let Some(snapshots) = &mut self.snapshots {
+            while let Some((n, report)) = snapshots.poll()? {
+                self.ports.report(n, report);
+            }
+        }
+        Ok(())
+    }
+
+    fn named(&self, error: crate::error::OperatorError) -> Failure {
+        Failure::Restart(format!("operator {:?}: {error}", self.name))
+    }
+}

@@ -1,0 +1,29 @@
+//! The wiring: from a plan to running workers. The only part of the engine that names timely.
+//!
+//! ```text
+//!   run        attempts of one run: build, claim, fence, resolve, settle, start, restart
+//!   recover    what happens before any worker runs
+//!   worker     one worker thread of one attempt
+//!   restore    what a worker gets back          build      recorded graph -> timely operators
+//!   instance, source, ports, snapshotting       one operator instance at run time
+//!   edge, frame                                 what travels between instances, and credit on its way back
+//!   control                                     trigger, coordinator, committer, janitor
+//!   offload    the I/O threads                  attempt    what ends an attempt
+//! ```
+
+mod attempt;
+mod build;
+mod control;
+mod edge;
+mod frame;
+mod instance;
+mod offload;
+mod ports;
+mod recover;
+mod restore;
+mod run;
+mod snapshotting;
+mod source;
+mod thread;
+
+pub use run::{explain, run};

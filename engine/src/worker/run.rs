@@ -1,0 +1,366 @@
+//! A run: attempt after attempt until the job is finished, stopped, or beyond help.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cutwater_platform::spawn::panic_text;
+use cutwater_platform::{Clock, IoContext, Step, Task};
+
+use crate::checkpoint::Counters;
+use crate::config::{Guarantee, Options};
+use crate::error::{BuildError, RunError};
+use crate::exchange::GroupAssignment;
+use crate::graph::job::Building;
+use crate::graph::node::Make;
+use crate::graph::validate::validate;
+use crate::graph::{Environment, Job, Plan};
+use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId};
+use crate::observe::{Control, Phase, Report, books};
+use crate::snapshot::Manifest;
+use crate::worker::attempt::{AttemptState, Failure};
+use crate::worker::recover::{Groups, Recovered, recover};
+use crate::worker::restore::key_groups_of;
+use crate::worker::thread::{BuildFn, Orders, Outcome, work};
+
+/// Where in the data directory checkpoints are kept.
+const CHECKPOINTS: &str = "checkpoints";
+/// Says that a job without checkpoints has begun in a data directory.
+const AT_MOST_ONCE_MARK: &str = "at-most-once";
+/// How long the workers of a failed attempt may take to leave. One that is stuck in user code can't be interrupted; going on
+/// without it would let two attempts write, so the process ends instead.
+const LEAVE_MAX: Duration = Duration::from_secs(30);
+/// The longest pause between two attempts.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// Runs a job until it is finished or stopped.
+///
+/// `build` describes the job. It is called once on this thread and once per worker and attempt, and must describe the same
+/// graph each time.
+///
+/// # Errors
+/// [`RunError`]: what was committed is kept, and running the job again in the same directory goes on from there.
+pub fn run(
+    build: impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + 'static,
+    options: &Options,
+    control: &Control,
+) -> Result<Report, RunError> {
+    Run::prepare(Arc::new(build), options, control)?.attempts()
+}
+
+/// The plan of a job and the guarantee it would have, without running it. A log that the job uses is opened, and nothing in
+/// it is changed.
+///
+/// # Errors
+/// The job can't be built, or can't have the guarantee that is asked for.
+pub fn explain(
+    build: impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + 'static,
+    options: &Options,
+) -> Result<(Plan, Guarantee), RunError> {
+    let control = Control::new();
+    let run = Run::prepare(Arc::new(build), options, &control)?;
+    Ok((run.plan, options.guarantee))
+}
+
+/// What stays the same over the attempts of a run.
+struct Run<'a> {
+    build: BuildFn,
+    options: &'a Options,
+    control: &'a Control,
+    environment: Environment,
+    plan: Plan,
+    groups: Arc<Groups>,
+    /// The graph that was built on this thread: its sources list their splits, the rest of it is never run.
+    built: Job,
+    since: Duration,
+    report: Mutex<Partial>,
+}
+
+/// What the report remembers of attempts that failed.
+#[derive(Default)]
+struct Partial {
+    failures: Vec<String>,
+    recoveries: Vec<crate::observe::RecoveryTimes>,
+    aborted: u64,
+}
+
+impl<'a> Run<'a> {
+    fn prepare(build: BuildFn, options: &'a Options, control: &'a Control) -> Result<Run<'a>, RunError> {
+        check(options)?;
+        let since = options.platform.clock.monotonic();
+        control.progress().phase(Phase::Building);
+        let files = &options.platform.files;
+        files.create_dir_all(&options.dir).at("create the data directory", &options.dir)?;
+        let environment = Environment::new(options);
+        let job = Job::new(environment.clone());
+        build(&job)?;
+        let mut inner = job.inner.borrow_mut();
+        validate(&mut inner, options.guarantee.kind())?;
+        let (plan, groups) = (Plan::of(&inner), Arc::new(groups_of(&inner)));
+        drop(inner);
+        let report = Mutex::default();
+        Ok(Run { build, options, control, environment, plan, groups, built: job, since, report })
+    }
+
+    fn attempts(self) -> Result<Report, RunError> {
+        if self.options.guarantee.snapshots().is_none() {
+            self.refuse_what_cannot_resume()?;
+        }
+        let mut failed = 0;
+        loop {
+            let failure = match self.attempt() {
+                Ok(report) => return Ok(report),
+                Err(failure) => failure,
+            };
+            let text = match failure {
+                Failure::Fenced => return Err(RunError::Fenced),
+                Failure::Fatal(text) => return Err(RunError::Fatal(text)),
+                Failure::Restart(text) => text,
+            };
+            tracing::warn!(failure = text, "the attempt failed");
+            failed += 1;
+            if self.options.guarantee.snapshots().is_none() {
+                let text = format!("{text}. An at-most-once job isn't restarted: nobody could say what was lost");
+                return Err(RunError::Fatal(text));
+            }
+            if failed > self.options.restarts_max || self.control.progress().stop_requested() {
+                return Err(RunError::GaveUp { attempts: failed, last: text });
+            }
+            {
+                let mut partial = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+                partial.failures.push(text);
+                partial.recoveries.push(self.control.seen().recovery);
+            }
+            let backoff = self.options.restart_backoff.saturating_mul(1 << (failed - 1).min(16));
+            self.options.platform.clock.sleep(backoff.min(BACKOFF_MAX));
+        }
+    }
+
+    /// One attempt, from claim to report.
+    fn attempt(&self) -> Result<Report, Failure> {
+        let platform = &self.options.platform;
+        let progress = self.control.progress();
+        progress.recovery(|t| *t = crate::observe::RecoveryTimes::default());
+        let recovered = match self.options.guarantee {
+            Guarantee::AtMostOnce => None,
+            Guarantee::ExactlyOnce(_) => {
+                let dir = self.options.dir.join(CHECKPOINTS);
+                Some(recover(platform, &dir, &self.plan, &self.groups, &progress)?)
+            }
+        };
+        if let Some(recovered) = &recovered {
+            self.report.lock().unwrap_or_else(PoisonError::into_inner).aborted += recovered.aborted as u64;
+            let from = recovered.manifest.as_ref().map_or(CheckpointId::default(), |m| m.checkpoint);
+            progress.resumed(from, recovered.manifest.as_ref().map_or(0, |m| read_so_far(m, &self.plan)));
+            if recovered.finished {
+                return Ok(self.report_of_finished(recovered));
+            }
+        }
+        progress.phase(Phase::Loading);
+        let loading_since = platform.clock.monotonic();
+        let workers = NonZeroU32::new(u32::try_from(self.options.workers).unwrap_or(u32::MAX)).expect("checked");
+        let manifest = recovered.as_ref().and_then(|r| r.manifest.as_deref());
+        let assignment = GroupAssignment::new(key_groups_of(manifest), workers);
+        let (job, attempt_number) = match &recovered {
+            Some(recovered) => (recovered.owner.job, recovered.owner.attempt),
+            None => (JobId(u128::from(platform.random.next_u64()) << 64 | u128::from(platform.random.next_u64())), Attempt(1)),
+        };
+        let attempt = Arc::new(AttemptState::default());
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let orders = Arc::new(Orders {
+            build: self.build.clone(),
+            environment: self.environment.clone(),
+            plan: self.plan.clone(),
+            groups: self.groups.clone(),
+            splits: Arc::new(self.list_splits()?),
+            attempt: attempt.clone(),
+            progress: progress.clone(),
+            assignment,
+            job,
+            attempt_number,
+            recovered,
+            pin: self.options.pin && cores >= self.options.workers && self.options.workers > 1,
+            built: AtomicU32::new(0),
+            loading_since,
+        });
+        let outcomes = self.workers(&orders)?;
+        if let Some(failure) = attempt.failure() {
+            return Err(failure);
+        }
+        progress.phase(Phase::Finished);
+        Ok(self.report(&orders, outcomes))
+    }
+
+    /// Starts the workers and waits until all have left.
+    fn workers(&self, orders: &Arc<Orders>) -> Result<Vec<Outcome>, Failure> {
+        let platform = &self.options.platform;
+        let left = Arc::new(AtomicBool::new(false));
+        let watchdog = Watchdog {
+            attempt: orders.attempt.clone(),
+            left: left.clone(),
+            clock: platform.clock.clone(),
+            failing_since: None,
+        };
+        let watchdog = platform.spawn.spawn("cw-watchdog", Box::new(watchdog));
+        let config = match self.options.workers {
+            1 => timely::CommunicationConfig::Thread,
+            n => timely::CommunicationConfig::Process(n),
+        };
+        let start = || {
+            let (builders, others) = config.try_build()?;
+            let orders = orders.clone();
+            timely::execute::execute_from(builders, others, timely::WorkerConfig::default(), move |worker| {
+                work(worker, &orders)
+            })
+        };
+        let joined = start().map(|guards| catch_unwind(AssertUnwindSafe(|| guards.join())));
+        left.store(true, Ordering::SeqCst);
+        // The watchdog can't panic; under an inline executor it is stepped here until it sees that all have left.
+        let _ = watchdog.join(platform.spawn.as_ref());
+        let results = joined
+            .map_err(|e| Failure::Restart(format!("starting the workers: {e}")))?
+            .map_err(|panic| Failure::Restart(panic_text(panic.as_ref())))?;
+        results.into_iter().map(|r| r.map_err(|e| Failure::Restart(format!("a worker: {e}")))).collect()
+    }
+
+    fn list_splits(&self) -> Result<HashMap<OperatorId, Vec<String>>, Failure> {
+        let inner = self.built.inner.borrow();
+        let mut all = HashMap::new();
+        for node in &inner.nodes {
+            if let Make::Source { splits, .. } = &node.make {
+                all.insert(node.id, splits()?);
+            }
+        }
+        Ok(all)
+    }
+
+    fn report(&self, orders: &Orders, outcomes: Vec<Outcome>) -> Report {
+        let is_final = outcomes.iter().find_map(|o| o.is_final);
+        let counters: Vec<(InstanceId, Counters)> = outcomes.into_iter().flat_map(|o| o.counters).collect();
+        let finished = is_final.unwrap_or(!self.control.progress().stop_requested());
+        self.assemble(orders.job, orders.attempt_number, finished, false, &counters)
+    }
+
+    fn report_of_finished(&self, recovered: &Recovered) -> Report {
+        let progress = self.control.progress();
+        progress.phase(Phase::Finished);
+        let snapshots = recovered.manifest.iter().flat_map(|m| &m.snapshots);
+        let counters: Vec<(InstanceId, Counters)> = snapshots.map(|s| (s.instance, s.counters.clone())).collect();
+        self.assemble(recovered.owner.job, recovered.owner.attempt, true, true, &counters)
+    }
+
+    fn assemble(
+        &self,
+        job: JobId,
+        attempt: Attempt,
+        finished: bool,
+        already_finished: bool,
+        counters: &[(InstanceId, Counters)],
+    ) -> Report {
+        let progress = self.control.progress();
+        let seen = progress.seen();
+        let partial = std::mem::take(&mut *self.report.lock().unwrap_or_else(PoisonError::into_inner));
+        let (operators, edges) = books(&self.plan, counters);
+        let mut recoveries = partial.recoveries;
+        recoveries.push(seen.recovery);
+        Report {
+            name: self.options.name.clone(),
+            job,
+            attempt,
+            guarantee: self.options.guarantee,
+            workers: u32::try_from(self.options.workers).unwrap_or(u32::MAX),
+            finished,
+            already_finished,
+            operators,
+            edges,
+            checkpoint: seen.committed,
+            committed: progress.commits(),
+            declined: seen.declined,
+            transactions: seen.transactions,
+            already_committed: progress.already_committed(),
+            aborted: partial.aborted,
+            recoveries,
+            failures: partial.failures,
+            elapsed: self.options.platform.clock.monotonic().saturating_sub(self.since),
+        }
+    }
+
+    /// Without checkpoints nothing can be resumed, and running again would write output twice.
+    fn refuse_what_cannot_resume(&self) -> Result<(), RunError> {
+        let (files, dir) = (&self.options.platform.files, &self.options.dir);
+        let checkpoints = dir.join(CHECKPOINTS);
+        if files.exists(&checkpoints).at("look for", &checkpoints)? {
+            return Err(RunError::Refused(format!(
+                "{} holds checkpoints of an exactly-once job; an at-most-once run would write its output again. Choose another \
+                 directory",
+                dir.display()
+            )));
+        }
+        let mark = dir.join(AT_MOST_ONCE_MARK);
+        match files.publish_bytes(&mark, b"a job without checkpoints has begun here\n") {
+            Ok(()) => Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(RunError::Refused(format!(
+                "an at-most-once job has begun in {} before and can't be resumed. Choose another directory",
+                dir.display()
+            ))),
+            Err(e) => Err(e).at("mark the data directory with", &mark)?,
+        }
+    }
+}
+
+fn check(options: &Options) -> Result<(), RunError> {
+    let refuse = |text: &str| Err(RunError::Options(text.to_string()));
+    options.limits.assert_consistent();
+    match options.guarantee {
+        _ if options.workers == 0 => refuse("a job needs a worker at least; say workers = 1 or more"),
+        _ if options.workers > 1024 => refuse("at most 1024 workers are supported"),
+        Guarantee::ExactlyOnce(s) if s.interval.is_zero() => refuse("the checkpoint interval must be above 0"),
+        Guarantee::ExactlyOnce(s) if s.retained == 0 => refuse("at least one committed checkpoint must be kept"),
+        Guarantee::ExactlyOnce(s) if s.uncommitted_max == 0 => refuse("at least one checkpoint may be uncommitted"),
+        _ => Ok(()),
+    }
+}
+
+fn groups_of(building: &Building) -> Groups {
+    let mut groups: Groups = BTreeMap::new();
+    for node in &building.nodes {
+        if let Make::Sink { group: Some(group), .. } = &node.make {
+            groups.insert(group.name().to_string(), group.clone());
+        }
+    }
+    groups
+}
+
+/// Records that the sources had read at a checkpoint.
+fn read_so_far(manifest: &Manifest, plan: &Plan) -> u64 {
+    let is_source = |id: OperatorId| plan.node(id).is_some_and(|n| n.inputs.is_empty());
+    let sources = manifest.snapshots.iter().filter(|s| is_source(s.instance.operator));
+    sources.flat_map(|s| &s.counters.emitted).sum()
+}
+
+/// Ends the process if the workers of a failed attempt don't leave.
+struct Watchdog {
+    attempt: Arc<AttemptState>,
+    left: Arc<AtomicBool>,
+    clock: Arc<dyn Clock>,
+    failing_since: Option<Duration>,
+}
+
+impl Task for Watchdog {
+    fn step(&mut self) -> Step {
+        if self.left.load(Ordering::SeqCst) {
+            return Step::Done;
+        }
+        if self.attempt.is_over() {
+            let now = self.clock.monotonic();
+            if now.saturating_sub(*self.failing_since.get_or_insert(now)) > LEAVE_MAX {
+                tracing::error!("a worker is stuck in user code; the process ends, and its next start goes on");
+                std::process::exit(70);
+            }
+        }
+        Step::Wait(Duration::from_millis(500))
+    }
+}

@@ -1,0 +1,188 @@
+//! An instance's snapshots between its cut and its report: freeze, sweep, write, prepare.
+//!
+//! ```text
+//!   cut(n)     freeze every state (< 1 us), save, seal            on the worker, at the barrier
+//!   advance    sweep a bounded part per batch                     on the worker, between batches
+//!   submit     write the frozen states, prepare the sealed output on the I/O thread
+//!   poll       one report per cut, in the order of the cuts       on the worker
+//! ```
+//!
+//! A state that could not be written declines the checkpoint and loses nothing: the next snapshot is a base. Output that
+//! could not be prepared is another matter: it exists nowhere but in this attempt, so the attempt ends and replays it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use cutwater_platform::CrashPoints;
+
+use crate::checkpoint::{Blob, Committable, Counters, SnapshotRef, SnapshotReport};
+use crate::error::SinkError;
+use crate::id::{CheckpointId, InstanceId};
+use crate::operator::Operator;
+use crate::sink::Prepare;
+use crate::snapshot::{Chain, ChainLimits, SnapshotFiles, SnapshotOrigin, StoreError, WriteError, WrittenState};
+use crate::state::{FrozenState, KeyedState};
+use crate::worker::attempt::Failure;
+use crate::worker::offload::{Offload, Results};
+
+/// True if no later checkpoint of this attempt could succeed either.
+fn ends_attempt(error: &StoreError) -> bool {
+    matches!(error, StoreError::Poisoned { .. } | StoreError::Unknown { .. } | StoreError::Fenced { .. })
+}
+
+/// What the I/O thread did for one cut.
+struct Written {
+    states: Result<Vec<WrittenState>, WriteError>,
+    handle: Option<Result<Vec<u8>, SinkError>>,
+}
+
+struct Cut {
+    checkpoint: CheckpointId,
+    blobs: Vec<Blob>,
+    counters: Counters,
+    frozen: Vec<Option<Box<dyn FrozenState>>>,
+    prepare: Option<Prepare>,
+}
+
+/// The snapshots of one instance that are under way.
+pub(crate) struct Snapshotting {
+    instance: InstanceId,
+    origin: SnapshotOrigin,
+    states: Vec<Rc<RefCell<dyn KeyedState>>>,
+    chains: Vec<Chain>,
+    limits: ChainLimits,
+    files: SnapshotFiles,
+    group: Option<String>,
+    /// Cut and not yet swept to the end.
+    sweeping: VecDeque<Cut>,
+    /// Handed to the I/O thread.
+    writing: VecDeque<(CheckpointId, Vec<Blob>, Counters)>,
+    results: Results<Written>,
+    crash: CrashPoints,
+}
+
+impl Snapshotting {
+    #[expect(clippy::too_many_arguments, reason = "called once, from the place that has all of this in hand")]
+    pub(crate) fn new(
+        origin: SnapshotOrigin,
+        states: Vec<Rc<RefCell<dyn KeyedState>>>,
+        chains: Vec<Chain>,
+        limits: ChainLimits,
+        files: SnapshotFiles,
+        group: Option<String>,
+        results: crate::source::Waker,
+        crash: CrashPoints,
+    ) -> Snapshotting {
+        Snapshotting {
+            instance: origin.instance,
+            origin,
+            states,
+            chains,
+            limits,
+            files,
+            group,
+            sweeping: VecDeque::new(),
+            writing: VecDeque::new(),
+            results: Results::new(results),
+            crash,
+        }
+    }
+
+    /// Takes the snapshot, at the cut and nowhere else.
+    pub(crate) fn cut(
+        &mut self,
+        checkpoint: CheckpointId,
+        operator: &mut dyn Operator,
+        counters: &Counters,
+    ) -> Result<(), Failure> {
+        for (state, chain) in self.states.iter().zip(&self.chains) {
+            state.borrow_mut().freeze(chain.next_kind(&self.limits));
+        }
+        let blobs = operator.save().into_iter().map(|(name, bytes)| Blob { name, bytes }).collect();
+        let prepare = operator.seal(checkpoint)?;
+        let frozen = self.states.iter().map(|_| None).collect();
+        self.sweeping.push_back(Cut { checkpoint, blobs, counters: counters.clone(), frozen, prepare });
+        self.crash.reach("operator.cut");
+        Ok(())
+    }
+
+    /// True while [`Snapshotting::advance`] has something to sweep.
+    pub(crate) fn is_sweeping(&self) -> bool {
+        !self.sweeping.is_empty()
+    }
+
+    /// Sweeps a bounded part of the frozen states; hands what is complete to the I/O thread.
+    pub(crate) fn advance(&mut self, words: usize, offload: &Offload) {
+        for (index, state) in self.states.iter().enumerate() {
+            let Some(frozen) = state.borrow_mut().sweep(words) else { continue };
+            // Frozen states come out in the order of the cuts.
+            let cut = self.sweeping.iter_mut().find(|cut| cut.frozen[index].is_none());
+            cut.expect("a state is frozen once per cut").frozen[index] = Some(frozen);
+        }
+        let whole = |cut: &mut Cut| cut.frozen.iter().all(Option::is_some);
+        while let Some(cut) = self.sweeping.pop_front_if(whole) {
+            self.submit(cut, offload);
+        }
+    }
+
+    fn submit(&mut self, cut: Cut, offload: &Offload) {
+        let Cut { checkpoint, blobs, counters, frozen, prepare } = cut;
+        let mut frozen: Vec<Box<dyn FrozenState>> = frozen.into_iter().flatten().collect();
+        let origin = SnapshotOrigin { checkpoint, ..self.origin };
+        let (files, crash) = (self.files.clone(), self.crash.clone());
+        self.writing.push_back((checkpoint, blobs, counters));
+        self.results.submit(offload, move || {
+            let handle = prepare.map(|prepare| prepare());
+            if matches!(handle, Some(Ok(_))) {
+                crash.reach("sink.prepared");
+            }
+            Written { states: files.write(&origin, &mut frozen), handle }
+        });
+    }
+
+    /// The next report, if one is ready.
+    pub(crate) fn poll(&mut self) -> Result<Option<(CheckpointId, SnapshotReport)>, Failure> {
+        let Some(result) = self.results.poll() else { return Ok(None) };
+        let (checkpoint, blobs, counters) = self.writing.pop_front().expect("a result belongs to a cut");
+        let Written { states, handle } = result.map_err(|panic| Failure::Restart(format!("writing a snapshot: {panic}")))?;
+        let mut committables = vec![];
+        if let Some(handle) = handle {
+            let group = self.group.clone().ok_or_else(|| {
+                Failure::Fatal(format!("{} prepared output but its sink names no commit group", self.instance))
+            })?;
+            committables.push(Committable { group, handle: handle? });
+        }
+        let failed = match states {
+            Ok(written) => self.extend_chains(written).err(),
+            Err(WriteError::Store(error)) if ends_attempt(&error) => return Err(error.into()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(reason) = failed {
+            if !committables.is_empty() {
+                return Err(Failure::Restart(format!("{}: {reason}", self.instance)));
+            }
+            for (state, chain) in self.states.iter().zip(&mut self.chains) {
+                chain.lost();
+                state.borrow_mut().mark_all_dirty();
+            }
+            return Ok(Some((checkpoint, SnapshotReport::Failed { instance: self.instance, reason })));
+        }
+        let snapshot = SnapshotRef {
+            instance: self.instance,
+            chains: self.chains.iter().map(Chain::to_ref).collect(),
+            blobs,
+            committables,
+            counters,
+            exhausted: true,
+        };
+        Ok(Some((checkpoint, SnapshotReport::Durable(snapshot))))
+    }
+
+    fn extend_chains(&mut self, written: Vec<WrittenState>) -> Result<(), String> {
+        for (chain, state) in self.chains.iter_mut().zip(written) {
+            chain.push(state).map_err(|broken| broken.to_string())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! A source instance inside timely: reads while there is room, cuts when the trigger says so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use timely::scheduling::Activator;
+
+use crate::checkpoint::{Blob, Counters, SnapshotRef, SnapshotReport};
+use crate::config::Limits;
+use crate::element::Body;
+use crate::id::{CheckpointId, InstanceId};
+use crate::observe::Progress;
+use crate::source::{Polled, SourceDriver};
+use crate::time::Watermark;
+use crate::worker::attempt::Failure;
+use crate::worker::instance::FinalCounters;
+use crate::worker::ports::Ports;
+
+/// One source instance and everything it needs at run time.
+pub(crate) struct SourceInstance {
+    pub(crate) id: InstanceId,
+    pub(crate) name: String,
+    pub(crate) driver: Box<dyn SourceDriver>,
+    pub(crate) ports: Ports,
+    pub(crate) counters: Counters,
+    pub(crate) limits: Limits,
+    pub(crate) activator: Activator,
+    pub(crate) ended: FinalCounters,
+    pub(crate) progress: Arc<Progress>,
+    /// It has said that it has nothing left.
+    pub(crate) exhausted: bool,
+    pub(crate) over: bool,
+}
+
+impl SourceInstance {
+    /// Barrier(n): what was read so far is before the cut.
+    pub(crate) fn cut(&mut self, n: CheckpointId) -> Result<(), Failure> {
+        self.ports.barrier(n);
+        let mut blobs = vec![];
+        for state in self.driver.positions() {
+            let bytes = postcard::to_stdvec(&state).map_err(|e| Failure::Fatal(format!("{:?}: {e}", self.name)))?;
+            blobs.push(Blob { name: state.split, bytes });
+        }
+        let snapshot = SnapshotRef {
+            instance: self.id,
+            chains: vec![],
+            blobs,
+            committables: vec![],
+            counters: self.counters.clone(),
+            exhausted: self.exhausted,
+        };
+        self.ports.report(n, SnapshotReport::Durable(snapshot));
+        Ok(())
+    }
+
+    /// No barrier will follow.
+    pub(crate) fn finish(&mut self) {
+        if !self.over {
+            self.over = true;
+            self.ports.end();
+            self.ended.borrow_mut().push((self.id, self.counters.clone()));
+        }
+    }
+
+    /// Reads on. True when nothing is left for ever.
+    pub(crate) fn read(&mut self) -> Result<bool, Failure> {
+        if self.over || self.exhausted {
+            self.ports.room();
+            self.ports.flush_signals();
+            return Ok(self.exhausted);
+        }
+        for _ in 0..self.limits.batches_per_step {
+            if self.ports.room() == 0 {
+                // Returning credit activates us.
+                return Ok(false);
+            }
+            match self.driver.poll(self.limits.batch_records)? {
+                Polled::Records(batch) => {
+                    let records = batch.len() as u64;
+                    self.counters.emitted[0] += records;
+                    self.progress.read(records);
+                    self.ports.records(0, batch);
+                }
+                Polled::Wait(again) => {
+                    if let Some(ms) = again {
+                        self.activator.activate_after(Duration::from_millis(ms));
+                    }
+                    return Ok(false);
+                }
+                Polled::Exhausted => {
+                    self.exhausted = true;
+                    self.ports.signal(&Body::Watermark(Watermark::MAX));
+                    self.ports.flush_signals();
+                    self.ports.ready(self.id);
+                    return Ok(true);
+                }
+            }
+        }
+        self.activator.activate();
+        Ok(false)
+    }
+}

@@ -1,0 +1,143 @@
+//! Whole jobs on real threads over a directory: straight, with panics, with other numbers of workers, stopped and resumed.
+
+mod memory;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cutwater_engine::config::{Guarantee, Options, Snapshots};
+use cutwater_engine::error::{BuildError, RunError};
+use cutwater_engine::graph::Job;
+use cutwater_engine::observe::Control;
+use cutwater_engine::worker::run;
+
+use memory::{Counting, MemoryLog, Numbers};
+
+/// Counts numbers modulo `keys`, a running count per record, into a memory log. Panics when `panic_at` records have been
+/// counted down.
+fn job(log: &Arc<MemoryLog>, numbers: u64, keys: u64, fuse: &Arc<AtomicU64>) -> impl Fn(&Job) -> Result<(), BuildError> + use<> {
+    let (log, fuse) = (log.clone(), fuse.clone());
+    move |job| {
+        let fuse = fuse.clone();
+        job.source("numbers", Numbers { splits: 4, per_split: numbers / 4 })
+            .stage::<u64, cutwater_engine::graph::Untimed>("fuse", move |records, _| {
+                for _ in &records {
+                    if fuse.fetch_sub(1, Ordering::SeqCst) == 1 {
+                        panic!("the fuse burnt");
+                    }
+                }
+                records
+            })
+            .keyed(move |n| (n % keys, ()))
+            .operator("count", "count", 1, |_| Ok(Box::new(Counting::new())))
+            .stream::<(u64, u64), cutwater_engine::graph::Untimed>(0)
+            .sink("out", log.sink());
+        Ok(())
+    }
+}
+
+fn options(dir: &std::path::Path, workers: usize) -> Options {
+    let mut options = Options::new("test", dir);
+    options.workers = workers;
+    options.guarantee = Guarantee::ExactlyOnce(Snapshots::every(Duration::from_millis(3)));
+    options.limits.batch_records = 64;
+    options.limits.channel_records = 256;
+    options
+}
+
+/// Every key's counts must be 1, 2, 3 .. in this order: a loss or a repeat anywhere shows.
+fn assert_exactly_once(log: &MemoryLog, numbers: u64, keys: u64) {
+    let visible = log.committed();
+    assert_eq!(visible.len() as u64, numbers);
+    let mut next = vec![1; keys as usize];
+    for (key, count) in visible {
+        assert_eq!(count, next[key as usize], "key {key}");
+        next[key as usize] += 1;
+    }
+    assert_eq!(log.undecided(), 0, "nothing is left prepared");
+}
+
+#[test]
+fn a_straight_run_counts_every_record_once_with_any_number_of_workers() {
+    for workers in [1, 2, 3] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = MemoryLog::new();
+        let fuse = Arc::new(AtomicU64::new(u64::MAX));
+        let report = run(job(&log, 20_000, 37, &fuse), &options(dir.path(), workers), &Control::new()).expect("it runs");
+        report.assert_balanced();
+        assert!(report.finished && report.failures.is_empty());
+        assert_exactly_once(&log, 20_000, 37);
+    }
+}
+
+#[test]
+fn after_a_panic_the_job_goes_back_to_the_last_checkpoint_and_nothing_is_lost_or_repeated() {
+    for seed in 1..=6u64 {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = MemoryLog::new();
+        let fuse = Arc::new(AtomicU64::new(seed * 7_000));
+        let workers = (seed % 3 + 1) as usize;
+        let report = run(job(&log, 60_000, 101, &fuse), &options(dir.path(), workers), &Control::new()).expect("it recovers");
+        report.assert_balanced();
+        assert_eq!(report.failures.len(), 1, "{:?}", report.failures);
+        assert_exactly_once(&log, 60_000, 101);
+    }
+}
+
+#[test]
+fn a_stopped_job_goes_on_with_another_number_of_workers() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = MemoryLog::new();
+    let fuse = Arc::new(AtomicU64::new(u64::MAX));
+    let mut finished = false;
+    for workers in [1, 2, 3, 8, 2, 1, 1, 1] {
+        let control = Control::new();
+        let watch = control.clone();
+        let stopper = std::thread::Builder::new().spawn(move || {
+            let before = watch.seen().committed;
+            while watch.seen().committed.0 < before.0 + 3 {
+                std::thread::yield_now();
+                if watch.seen().phase == cutwater_engine::observe::Phase::Finished {
+                    return;
+                }
+            }
+            watch.stop();
+        });
+        let report = run(job(&log, 400_000, 53, &fuse), &options(dir.path(), workers), &control).expect("it runs");
+        stopper.expect("a thread").join().expect("no panic");
+        report.assert_balanced();
+        finished = report.finished;
+        if finished {
+            break;
+        }
+    }
+    if !finished {
+        let report = run(job(&log, 400_000, 53, &fuse), &options(dir.path(), 2), &Control::new()).expect("it runs");
+        report.assert_balanced();
+        assert!(report.finished);
+    }
+    assert_exactly_once(&log, 400_000, 53);
+
+    let again = run(job(&log, 400_000, 53, &fuse), &options(dir.path(), 2), &Control::new()).expect("it reports");
+    assert!(again.already_finished && again.finished);
+    again.assert_balanced();
+    assert_exactly_once(&log, 400_000, 53);
+}
+
+#[test]
+fn another_job_in_the_same_directory_is_refused_and_nothing_is_changed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = MemoryLog::new();
+    let fuse = Arc::new(AtomicU64::new(u64::MAX));
+    run(job(&log, 4_000, 7, &fuse), &options(dir.path(), 1), &Control::new()).expect("it runs");
+    let other = |job: &Job| {
+        job.source("others", Numbers { splits: 1, per_split: 1 }).discard();
+        Ok(())
+    };
+    let refused = run(other, &options(dir.path(), 1), &Control::new()).expect_err("another graph");
+    assert!(matches!(refused, RunError::Fatal(_)), "{refused}");
+    assert!(refused.to_string().contains("another job graph"), "{refused}");
+    let again = run(job(&log, 4_000, 7, &fuse), &options(dir.path(), 1), &Control::new()).expect("still there");
+    assert!(again.already_finished);
+}
