@@ -120,6 +120,11 @@ impl Driver {
         }
     }
 
+    /// True while the barrier of a checkpoint has come on some channels and not on all.
+    pub(crate) fn is_aligning(&self) -> bool {
+        self.aligner.aligning().is_some()
+    }
+
     /// When the operator wants to be woken, as a point of `now`.
     pub(crate) fn wake_at(&self) -> Option<Duration> {
         self.wake_at

@@ -202,7 +202,7 @@ impl<'s> Build<'s, '_> {
         let (attempt, first) = (parts.attempt.clone(), parts.first);
         let counters = parts.restore.counters(id, Counters { emitted: vec![0], ..Counters::default() });
         let (limits, ended, progress) = (parts.limits, parts.ended.clone(), parts.progress.clone());
-        let from = parts.worker.0;
+        let (from, crash) = (parts.worker.0, parts.platform.crash.clone());
         builder.build(move |capabilities| {
             let mut source = SourceInstance {
                 id: instance,
@@ -214,6 +214,7 @@ impl<'s> Build<'s, '_> {
                 activator,
                 ended,
                 progress,
+                crash,
                 exhausted: false,
                 over: false,
             };
@@ -225,6 +226,7 @@ impl<'s> Build<'s, '_> {
                 let mut step = || -> Result<(), Failure> {
                     if let Some((splits, waker)) = to_open.take() {
                         source.driver.open(splits, waker)?;
+                        source.crash.reach("source.opened");
                     }
                     let mut due = vec![];
                     if let Some(barriers) = &mut barriers {
@@ -292,11 +294,11 @@ impl<'s> Build<'s, '_> {
         let activator = self.scope.activator_for(address);
         let (attempt, first, from) = (parts.attempt.clone(), parts.first, parts.worker.0);
         let (limits, clock, ended) = (parts.limits, parts.platform.clock.clone(), parts.ended.clone());
-        let offload = parts.offload.clone();
+        let (offload, crash) = (parts.offload.clone(), parts.platform.crash.clone());
         builder.build(move |capabilities| {
             let ports = Ports::new(from, data, ack, capabilities, first);
             let mut instance = Instance::new(
-                instance, name, driver, ports, in_edges, snapshots, offload, limits, clock, activator, ended,
+                instance, name, driver, ports, in_edges, snapshots, offload, limits, clock, activator, ended, crash,
             );
             move |_frontiers| {
                 if attempt.is_over() {

@@ -122,7 +122,10 @@ impl Trigger {
                     break;
                 }
                 Next::Wait => break,
-                Next::Close => self.capability = None,
+                Next::Close => {
+                    self.plane.crash.reach("trigger.closed");
+                    self.capability = None;
+                }
             }
         }
         if let Some(at) = self.plane.ledger.borrow().next_timeout().filter(|_| self.capability.is_some()) {
@@ -159,6 +162,7 @@ impl Coordinator {
                     let instance = report.instance();
                     let accepted = self.plane.ledger.borrow_mut().report(n, report);
                     tracing::trace!(checkpoint = n.0, %instance, ?accepted, "report");
+                    self.plane.crash.reach("coordinator.report-came");
                 }
             }
         }
@@ -318,6 +322,7 @@ impl Janitor {
             for kept in self.plane.timeline.borrow_mut().iter_mut().filter(|k| k.point.checkpoint == n) {
                 kept.committed = true;
             }
+            self.plane.crash.reach("janitor.recorded");
             self.plane.ledger.borrow_mut().committed(n);
             self.plane.wake_trigger();
             self.retire();

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use cutwater_platform::Clock;
+use cutwater_platform::{Clock, CrashPoints};
 use timely::scheduling::Activator;
 
 use crate::checkpoint::Counters;
@@ -23,21 +23,22 @@ pub(crate) type FinalCounters = Rc<RefCell<Vec<(InstanceId, Counters)>>>;
 
 /// One operator instance and everything it needs at run time.
 pub(crate) struct Instance {
-    pub(crate) id: InstanceId,
-    pub(crate) name: String,
-    pub(crate) driver: Driver,
-    pub(crate) ports: Ports,
-    pub(crate) inputs: Vec<InEdge>,
+    id: InstanceId,
+    name: String,
+    driver: Driver,
+    ports: Ports,
+    inputs: Vec<InEdge>,
     /// For each input the number of its first channel.
-    pub(crate) first_channel: Vec<usize>,
+    first_channel: Vec<usize>,
     /// `None` without checkpoints.
-    pub(crate) snapshots: Option<Snapshotting>,
-    pub(crate) offload: Rc<Offload>,
-    pub(crate) limits: Limits,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) activator: Activator,
-    pub(crate) ended: FinalCounters,
-    pub(crate) started: bool,
+    snapshots: Option<Snapshotting>,
+    offload: Rc<Offload>,
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+    activator: Activator,
+    ended: FinalCounters,
+    crash: CrashPoints,
+    started: bool,
     effects: Vec<Effect>,
 }
 
@@ -55,6 +56,7 @@ impl Instance {
         clock: Arc<dyn Clock>,
         activator: Activator,
         ended: FinalCounters,
+        crash: CrashPoints,
     ) -> Instance {
         let mut first_channel = vec![];
         let mut next = 0;
@@ -75,6 +77,7 @@ impl Instance {
             clock,
             activator,
             ended,
+            crash,
             started: false,
             effects: vec![],
         }
@@ -104,6 +107,9 @@ impl Instance {
             let moved = !effects.is_empty();
             self.carry_out(&mut effects)?;
             self.effects = effects;
+            if self.driver.is_aligning() {
+                self.crash.reach("operator.barrier-on-some-inputs");
+            }
             self.sweep()?;
             if outcome == Outcome::Waiting && !moved {
                 break;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cutwater_platform::CrashPoints;
 use timely::scheduling::Activator;
 
 use crate::checkpoint::{Blob, Counters, SnapshotRef, SnapshotReport};
@@ -27,6 +28,7 @@ pub(crate) struct SourceInstance {
     pub(crate) activator: Activator,
     pub(crate) ended: FinalCounters,
     pub(crate) progress: Arc<Progress>,
+    pub(crate) crash: CrashPoints,
     /// It has said that it has nothing left.
     pub(crate) exhausted: bool,
     pub(crate) over: bool,
@@ -50,6 +52,7 @@ impl SourceInstance {
             exhausted: self.exhausted,
         };
         self.ports.report(n, SnapshotReport::Durable(snapshot));
+        self.crash.reach("source.cut");
         Ok(())
     }
 

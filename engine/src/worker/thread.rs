@@ -159,6 +159,7 @@ fn live(
         environment: environment.clone(),
     };
     let made = make(nodes, &parts, &setup)?;
+    environment.platform.crash.reach("worker.restored");
     build(worker, made, &parts);
     drop(parts);
     if orders.built.fetch_add(1, Ordering::SeqCst) + 1 == orders.assignment.workers().get() {
