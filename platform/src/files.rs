@@ -169,6 +169,14 @@ pub trait File: Send + Sync + fmt::Debug {
     /// # Errors
     /// The operating system's.
     fn len(&self) -> io::Result<u64>;
+    /// When its bytes were last changed, in nanoseconds since 1970, if the file system keeps that. For noticing that a file is
+    /// not what it was; never for order.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn modified_ns(&self) -> io::Result<Option<i64>> {
+        Ok(None)
+    }
     /// True when the file has no byte.
     ///
     /// # Errors

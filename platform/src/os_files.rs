@@ -129,6 +129,12 @@ impl File for OsFile {
         Ok(self.file.metadata()?.len())
     }
 
+    fn modified_ns(&self) -> io::Result<Option<i64>> {
+        use std::os::unix::fs::MetadataExt;
+        let meta = self.file.metadata()?;
+        Ok(meta.mtime().checked_mul(1_000_000_000).and_then(|ns| ns.checked_add(meta.mtime_nsec())))
+    }
+
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         loop {
             match self.file.read_at(buf, offset) {

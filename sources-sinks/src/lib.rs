@@ -1,1 +1,26 @@
-//! placeholder
+//! Ways in and out of a job: connectors and codecs.
+//!
+//! | connector | in | out | guarantee | a restore replays | commit means |
+//! |---|---|---|---|---|---|
+//! | [`log`] | records of topics | records in topics | exactly-once | from the offset, read-committed | one atomic write of the log |
+//! | [`text`] | lines of files | | exactly-once | from the line | |
+//! | [`csv`] | rows of files | | exactly-once | from the row | |
+//! | [`generator`] | made records | | exactly-once | from the number | |
+//! | [`stdin`] | lines | | at-most-once | nothing | |
+//! | [`collection`] | a vector | a vector | at-most-once | nothing | |
+//! | [`print`](mod@print) | | standard output | at-most-once | | |
+//!
+//! Each connector's file opens with the same four lines: guarantee, position, what is staged at a barrier, what commit does.
+//! [`codec`] turns records into bytes and back.
+
+pub mod codec;
+pub mod collection;
+pub mod csv;
+pub mod generator;
+pub mod log;
+pub mod print;
+pub mod stdin;
+pub mod text;
+
+mod file;
+mod position;

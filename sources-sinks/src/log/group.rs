@@ -1,0 +1,188 @@
+//! The commit group of a log: all sinks of a job on one log commit a checkpoint in one atomic write.
+//!
+//! The promise: [`CommitGroup::fence`] shuts out older attempts by one durable record of the log (I-7); a handle names one
+//! prepared transaction, which never times out; [`CommitGroup::commit`] ends all of them in one entry of the log, however often
+//! it is repeated, so that a reader never sees a part of a checkpoint (I-1, I-6).
+//!
+//! What Kafka's sinks of other engines can lose, and why this can't (each is tested):
+//!
+//! * Transactions that time out before their commit: prepared ones don't.
+//! * Open transactions of a crashed job that hold up readers: fencing aborts them, in the claim itself.
+//! * Leftovers of a removed worker, or under an old name prefix: found by listing the owner's transactions, never by guessing.
+//! * An empty transaction that can't be committed: a writer without records has no transaction.
+//! * "Already committed" taken for "lost", or the other way round: the log keeps outcomes until the janitor forgets them.
+
+use std::sync::{Mutex, PoisonError};
+
+use cutwater_engine::error::SinkError;
+use cutwater_engine::id::{Attempt, JobId};
+use cutwater_engine::sink::{CommitGroup, Committed};
+use cutwater_partition_log::{ClaimError, CommitError, Fenced, Log, Owner, OwnerId, TxnId, TxnPhase};
+use cutwater_platform::CrashPoints;
+
+/// The group's name in committables: one per job, since a job has one log of its own.
+pub(crate) const NAME: &str = "log";
+/// Format of a handle: this byte, then the transaction's name as text.
+const HANDLE_VERSION: u8 = 1;
+
+/// Commits what the log's sinks prepared.
+#[derive(Debug)]
+pub struct LogCommitGroup {
+    log: Log,
+    crash: CrashPoints,
+    /// The attempt that has fenced last. Only the log itself decides whether it may still write.
+    owner: Mutex<Option<Owner>>,
+}
+
+impl LogCommitGroup {
+    pub(crate) fn new(log: Log, crash: CrashPoints) -> LogCommitGroup {
+        LogCommitGroup { log, crash, owner: Mutex::new(None) }
+    }
+
+    /// The right to write, once the attempt has fenced.
+    pub(crate) fn owner(&self) -> Result<Owner, SinkError> {
+        let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        owner.ok_or_else(|| failed("the log was not claimed by this attempt yet; fence comes first"))
+    }
+}
+
+impl CommitGroup for LogCommitGroup {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn fence(&self, job: JobId, attempt: Attempt) -> Result<(), SinkError> {
+        let owner = self.log.claim(&OwnerId(job.0), attempt.0).map_err(|e| match e {
+            ClaimError::Fenced(_) => fenced(),
+            other => fatal(other),
+        })?;
+        self.crash.reach("group.fenced");
+        *self.owner.lock().unwrap_or_else(PoisonError::into_inner) = Some(owner);
+        Ok(())
+    }
+
+    fn prepared(&self) -> Result<usize, SinkError> {
+        let live = self.owner()?.transactions().map_err(from_txn)?;
+        Ok(live.iter().filter(|txn| txn.state == TxnPhase::Prepared).count())
+    }
+
+    fn commit(&self, handles: &[Vec<u8>]) -> Result<Committed, SinkError> {
+        if handles.is_empty() {
+            return Ok(Committed::default());
+        }
+        let ids = decode_all(handles)?;
+        let owner = self.owner()?;
+        self.crash.reach("group.commit-sent");
+        let outcome = owner.commit(&ids).map_err(from_commit)?;
+        self.crash.reach("group.committed");
+        Ok(Committed { now: outcome.committed.len(), already: outcome.already.len() })
+    }
+
+    fn abort_all_but(&self, keep: &[Vec<u8>]) -> Result<usize, SinkError> {
+        let keep = decode_all(keep)?;
+        let owner = self.owner()?;
+        let live = owner.transactions().map_err(from_txn)?;
+        let others: Vec<TxnId> = live.into_iter().map(|txn| txn.id).filter(|id| !keep.contains(id)).collect();
+        let outcome = match others.is_empty() {
+            true => 0,
+            false => owner.abort(&others).map_err(from_abort)?.aborted.len(),
+        };
+        self.crash.reach("group.aborted-others");
+        Ok(outcome)
+    }
+
+    fn forget(&self, handles: &[Vec<u8>]) -> Result<(), SinkError> {
+        if handles.is_empty() {
+            return Ok(());
+        }
+        self.owner()?.forget(&decode_all(handles)?).map_err(from_txn)
+    }
+}
+
+/// The handle of a prepared transaction.
+pub(crate) fn encode_handle(id: &TxnId) -> Vec<u8> {
+    let mut handle = vec![HANDLE_VERSION];
+    handle.extend_from_slice(id.to_string().as_bytes());
+    handle
+}
+
+fn decode_all(handles: &[Vec<u8>]) -> Result<Vec<TxnId>, SinkError> {
+    handles.iter().map(|handle| decode_handle(handle)).collect()
+}
+
+fn decode_handle(handle: &[u8]) -> Result<TxnId, SinkError> {
+    match handle.split_first() {
+        Some((&HANDLE_VERSION, text)) => match std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()) {
+            Some(id) => Ok(id),
+            None => Err(fatal(format!("the checkpoint names {} as a transaction, which is none", crate::codec::excerpt(text)))),
+        },
+        Some((version, _)) => Err(fatal(format!(
+            "the checkpoint holds a transaction in format {version}, this program reads {HANDLE_VERSION}; use the one that wrote it"
+        ))),
+        None => Err(fatal("the checkpoint holds an empty handle where a transaction was expected")),
+    }
+}
+
+pub(crate) fn fenced() -> SinkError {
+    SinkError::Fenced { what: NAME.to_string() }
+}
+
+pub(crate) fn failed(reason: impl ToString) -> SinkError {
+    SinkError::Failed { what: NAME.to_string(), reason: reason.to_string() }
+}
+
+/// A log that is down stays down in this process, so an attempt that is started again would meet the same.
+pub(crate) fn fatal(reason: impl ToString) -> SinkError {
+    SinkError::Fatal { what: NAME.to_string(), reason: reason.to_string() }
+}
+
+fn from_commit(error: CommitError) -> SinkError {
+    match error {
+        CommitError::Fenced(Fenced { .. }) => fenced(),
+        CommitError::Aborted(ids) => fatal(format!("{}; somebody aborted what a checkpoint had promised", lost(&ids))),
+        CommitError::Unknown(ids) => fatal(format!(
+            "{}; the log doesn't know them (is it the log of this job, or an older copy?)",
+            lost(&ids)
+        )),
+        CommitError::NotPrepared(ids) => {
+            fatal(format!("{}; they were listed as prepared and are open", lost(&ids)))
+        }
+        other => fatal(other),
+    }
+}
+
+/// Says which output is lost.
+fn lost(ids: &[TxnId]) -> String {
+    let names: Vec<String> =
+        ids.iter().map(|id| format!("{} of checkpoint {} (writer {})", id.sink, id.checkpoint, id.writer)).collect();
+    format!("the output of {} is lost", names.join(", "))
+}
+
+fn from_txn(error: cutwater_partition_log::TxnError) -> SinkError {
+    match error {
+        cutwater_partition_log::TxnError::Fenced(_) => fenced(),
+        other => fatal(other),
+    }
+}
+
+fn from_abort(error: cutwater_partition_log::AbortError) -> SinkError {
+    match error {
+        cutwater_partition_log::AbortError::Fenced(_) => fenced(),
+        other => fatal(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_survive_bytes_and_bad_ones_are_named() {
+        let id = TxnId { owner: OwnerId(0xAB), attempt: 3, checkpoint: 7, sink: "late.v1".to_string(), writer: 2 };
+        let handle = encode_handle(&id);
+        assert_eq!(decode_handle(&handle).expect("just encoded"), id);
+        for bad in [&b""[..], b"\x01", b"\x01x/1/2/s/3", b"\x02abc", b"\x01\xFF"] {
+            assert!(matches!(decode_handle(bad), Err(SinkError::Fatal { .. })), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The embedded partition log as source and sink.
+//!
+//! ```text
+//!   job.log() --> LogHandle --.read("topic")--> LogSource     one split per partition, read-committed
+//!                     |
+//!                     +-------.write("topic")-> LogSink       a writer per worker, a transaction per checkpoint
+//!                     |
+//!                     +--------- LogCommitGroup               one per log: commits all sinks' transactions in one write
+//! ```
+//!
+//! Reading order: this file (opening and sharing), [`record`] (what records are made of), [`source`], [`sink`] (what a program
+//! says), [`writer`] (how it is done), [`group`] (commit), [`partition`].
+
+pub mod group;
+pub mod record;
+pub mod sink;
+pub mod source;
+
+mod partition;
+mod writer;
+
+use std::fmt;
+use std::sync::Arc;
+
+use cutwater_engine::error::BuildError;
+use cutwater_engine::graph::{Environment, Job};
+use cutwater_partition_log::{CloseError, Holder, Log, LogOptions};
+use cutwater_platform::Platform;
+
+pub use group::LogCommitGroup;
+pub use partition::partition_of_key;
+pub use record::{Header, LogRecord, RecordBuf, ToRecord};
+pub use sink::{Compression, LogSink};
+pub use source::LogSource;
+
+/// The log's directory below the data directory, and what it is called in errors.
+const NAME: &str = "log";
+
+/// Gives a job its log.
+pub trait JobLog {
+    /// The partition log in the job's data directory, in `log`. Opened once for the whole run and closed when it ends. If it
+    /// can't be opened, the job is refused with the reason.
+    fn log(&self) -> LogHandle;
+}
+
+impl JobLog for Job {
+    fn log(&self) -> LogHandle {
+        let shared = self.environment().shared(NAME, open);
+        LogHandle { shared: shared.map_err(|e| self.refuse(e)).ok() }
+    }
+}
+
+fn open(environment: &Environment) -> Result<SharedLog, BuildError> {
+    let dir = environment.dir.join(NAME);
+    let holder = Holder { job: environment.name.clone(), ..Holder::default() };
+    let options = LogOptions { holder, take_over: environment.take_over, ..LogOptions::default() };
+    let log = Log::open(&environment.platform, &dir, options);
+    let log = log.map_err(|e| BuildError::refused(format!("the log in {}", dir.display()), e))?;
+    Ok(SharedLog::new(environment.platform.clone(), log))
+}
+
+/// An open log that closes itself cleanly when the run ends, and the group that commits what is written to it.
+pub(crate) struct SharedLog {
+    pub(crate) platform: Platform,
+    pub(crate) log: Log,
+    pub(crate) group: Arc<LogCommitGroup>,
+}
+
+impl SharedLog {
+    fn new(platform: Platform, log: Log) -> SharedLog {
+        let group = Arc::new(LogCommitGroup::new(log.clone(), platform.crash.clone()));
+        SharedLog { platform, log, group }
+    }
+}
+
+impl Drop for SharedLog {
+    fn drop(&mut self) {
+        match self.log.close() {
+            Ok(()) | Err(CloseError::Closed) => {}
+            // Nothing is lost: the next open replays what this one could not put away.
+            Err(error) => tracing::warn!(%error, "the log was not closed cleanly"),
+        }
+    }
+}
+
+/// A job's log. Cheap to clone.
+#[derive(Clone)]
+pub struct LogHandle {
+    /// `None` if it could not be opened; the job has been refused then and will not run.
+    shared: Option<Arc<SharedLog>>,
+}
+
+impl fmt::Debug for LogHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.shared.is_some() { "LogHandle" } else { "LogHandle(not open)" })
+    }
+}
+
+impl LogHandle {
+    /// A handle to a log that the program has opened itself. It is closed when the last handle, source and sink have gone,
+    /// unless the program has closed it before.
+    pub fn of(platform: &Platform, log: Log) -> LogHandle {
+        LogHandle { shared: Some(Arc::new(SharedLog::new(platform.clone(), log))) }
+    }
+
+    /// Reads a topic, which must exist, from its oldest record on, waiting for more for ever. See [`LogSource`] for other
+    /// beginnings and ends.
+    pub fn read(&self, topic: impl Into<String>) -> LogSource {
+        LogSource::new(self.clone(), topic.into())
+    }
+
+    /// Writes to a topic, which is created if it isn't there. Without a codec ([`LogSink::value`]) it takes what
+    /// [`ToRecord`] has a form for: records, bytes, text, dead letters.
+    pub fn write<T>(&self, topic: impl Into<String>) -> LogSink<T> {
+        LogSink::new(self.clone(), topic.into())
+    }
+
+    /// The log itself, for everything else; `None` if it could not be opened.
+    pub fn log(&self) -> Option<&Log> {
+        self.shared.as_ref().map(|shared| &shared.log)
+    }
+
+    pub(crate) fn shared(&self) -> Option<&Arc<SharedLog>> {
+        self.shared.as_ref()
+    }
+}

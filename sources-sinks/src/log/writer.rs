@@ -1,0 +1,313 @@
+//! Writes one worker's share of a sink: encodes records into batches, batches into the interval's transaction.
+//!
+//! ```text
+//!   write    record -> buffer of its partition -> batch -> transaction, begun at the first batch      on the worker
+//!   seal(n)  what is buffered goes in too; the transaction is closed                                   on the worker, short
+//!   prepare  durable, all limits checked                                                               beside the worker
+//! ```
+//!
+//! Promises:
+//! * Per partition, records stand in the log in the order in which this writer took them, over checkpoints too: a buffer is
+//!   always emptied before the next transaction begins.
+//! * An interval without a record has no transaction.
+//! * Errors of appends that are under way are never lost: a transaction can't be prepared over them, and without checkpoints
+//!   every ticket is waited for.
+//! * What is buffered is bounded (I-9), whatever the number of partitions.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cutwater_engine::error::SinkError;
+use cutwater_engine::id::CheckpointId;
+use cutwater_engine::sink::{Prepare, SinkWriter, WriterId};
+use cutwater_engine::time::EventTime;
+use cutwater_partition_log::batch::{BatchBuilder, Compression};
+use cutwater_partition_log::{
+    AppendError, AppendTicket, Owner, PrepareError, Producer, Topic, TopicId, Txn, TxnError, TxnName,
+};
+use cutwater_platform::{Clock, CrashPoints};
+
+use crate::log::SharedLog;
+use crate::log::group::{encode_handle, fenced};
+use crate::log::partition::partition_of_key;
+use crate::log::record::{FillRecord, KeyOf, RecordBuf};
+use crate::log::sink::{Choose, LogSink};
+
+/// A batch is closed at this size.
+const BATCH_BYTES: usize = 128 * 1024;
+/// All batches are closed when they have this much together, so that sealing stays short.
+const BUFFERED_BYTES_MAX: usize = 1024 * 1024;
+/// Appends without a transaction that may be unanswered.
+const UNANSWERED_MAX: usize = 256;
+
+/// The writer of one worker. Made by [`LogSink::open`](cutwater_engine::sink::Sink::open).
+pub(crate) struct LogWriter<T, V, K> {
+    sink: String,
+    value: V,
+    key: K,
+    choose: Option<Choose<T>>,
+    clock: Arc<dyn Clock>,
+    record: RecordBuf,
+    /// One open batch per partition.
+    open: Vec<BatchBuilder>,
+    buffered: usize,
+    /// Where records without a key go for now.
+    sticky: u32,
+    out: Out,
+}
+
+/// Where batches go.
+struct Out {
+    sink: String,
+    topic: TopicId,
+    crash: CrashPoints,
+    mode: Mode,
+}
+
+enum Mode {
+    /// With checkpoints: a transaction for each interval.
+    Transactions { owner: Owner, writer: u32, checkpoint: CheckpointId, txn: Option<Txn> },
+    /// Without: visible as it comes.
+    Direct { producer: Producer, unanswered: VecDeque<AppendTicket> },
+}
+
+impl<T, V: Clone, K: Clone> LogWriter<T, V, K> {
+    pub(crate) fn open(
+        sink: &LogSink<T, V, K>,
+        shared: &SharedLog,
+        topic: &Topic,
+        compression: Compression,
+        id: &WriterId,
+    ) -> Result<LogWriter<T, V, K>, SinkError> {
+        let mode = match id.first_checkpoint {
+            Some(checkpoint) => {
+                let owner = shared.group.owner()?;
+                if owner.id().0 != id.job.0 || owner.attempt() != id.attempt.0 {
+                    // Another attempt has fenced in between.
+                    return Err(fenced());
+                }
+                Mode::Transactions { owner, writer: id.worker.0, checkpoint, txn: None }
+            }
+            None => {
+                let producer = shared.log.producer().map_err(|e| fatal(&id.sink, e))?;
+                Mode::Direct { producer, unanswered: VecDeque::new() }
+            }
+        };
+        Ok(LogWriter {
+            sink: id.sink.clone(),
+            value: sink.value.clone(),
+            key: sink.key.clone(),
+            choose: sink.choose.clone(),
+            clock: shared.platform.clock.clone(),
+            record: RecordBuf::default(),
+            open: (0..topic.partitions).map(|_| BatchBuilder::new(compression)).collect(),
+            buffered: 0,
+            // Workers begin at different partitions.
+            sticky: id.worker.0 % topic.partitions.max(1),
+            out: Out { sink: id.sink.clone(), topic: topic.id, crash: shared.platform.crash.clone(), mode },
+        })
+    }
+}
+
+impl<T, V: FillRecord<T>, K: KeyOf<T>> LogWriter<T, V, K> {
+    /// Puts one record into the batch of its partition.
+    fn put(&mut self, item: &T, event_ms: Option<i64>, wall_ms: i64) -> Result<(), SinkError> {
+        let record = &mut self.record;
+        record.clear();
+        self.value.fill(item, record).map_err(|e| fatal(&self.sink, e))?;
+        self.key.put_key(item, record);
+        let partitions = self.open.len() as u32;
+        let partition = match (&self.choose, record.key_bytes()) {
+            (Some(choose), _) => choose(item, partitions),
+            (None, Some(key)) => partition_of_key(key, partitions),
+            (None, None) => self.sticky,
+        };
+        let Some(batch) = self.open.get_mut(partition as usize) else {
+            let reason = format!("partition_by chose partition {partition}, the topic has {partitions}");
+            return Err(fatal(&self.sink, reason));
+        };
+        let time = event_ms.or(record.timestamp_ms).unwrap_or(wall_ms);
+        let before = batch.encoded_len_estimate();
+        if push(batch, time, record).is_err() {
+            // It doesn't fit beside the others; alone it must.
+            self.out.append(partition, batch)?;
+            push(batch, time, record).map_err(|e| fatal(&self.sink, e))?;
+        }
+        let now = batch.encoded_len_estimate();
+        self.buffered += now.saturating_sub(before);
+        if now >= BATCH_BYTES {
+            self.out.append(partition, batch)?;
+            self.buffered = self.buffered.saturating_sub(now);
+        }
+        if self.buffered >= BUFFERED_BYTES_MAX {
+            self.flush()?;
+        }
+        Ok(())
+    }
+}
+
+impl<T, V, K> LogWriter<T, V, K> {
+    /// Hands all batches to the log.
+    fn flush(&mut self) -> Result<(), SinkError> {
+        for (partition, batch) in self.open.iter_mut().enumerate() {
+            self.out.append(partition as u32, batch)?;
+        }
+        self.buffered = 0;
+        Ok(())
+    }
+
+    /// After a batch of the engine's: what must be visible at once is handed over, records without a key move on.
+    fn batch_written(&mut self) -> Result<(), SinkError> {
+        self.sticky = (self.sticky + 1) % self.open.len().max(1) as u32;
+        match self.out.mode {
+            Mode::Direct { .. } => self.flush(),
+            Mode::Transactions { .. } => Ok(()),
+        }
+    }
+}
+
+impl<T, V: FillRecord<T>, K: KeyOf<T>> SinkWriter for LogWriter<T, V, K> {
+    type Item = T;
+
+    fn write(&mut self, batch: Vec<T>) -> Result<(), SinkError> {
+        let wall_ms = self.clock.wall().0;
+        for item in &batch {
+            self.put(item, None, wall_ms)?;
+        }
+        self.batch_written()
+    }
+
+    fn write_timed(&mut self, batch: Vec<(EventTime, T)>) -> Result<(), SinkError> {
+        let wall_ms = self.clock.wall().0;
+        for (time, item) in &batch {
+            self.put(item, Some(time.0), wall_ms)?;
+        }
+        self.batch_written()
+    }
+
+    fn seal(&mut self, checkpoint: CheckpointId) -> Result<Option<Prepare>, SinkError> {
+        self.flush()?;
+        self.out.seal(checkpoint)
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        self.flush()?;
+        self.out.finish()
+    }
+}
+
+fn push(
+    batch: &mut BatchBuilder,
+    time: i64,
+    record: &RecordBuf,
+) -> Result<(), cutwater_partition_log::batch::BatchError> {
+    let (key, value) = (record.key_bytes(), record.value_bytes());
+    if record.headers.is_empty() {
+        return batch.push(time, key, value, &[]);
+    }
+    let headers: Vec<_> = record.headers.iter().map(|h| (h.name.as_slice(), h.value.as_deref())).collect();
+    batch.push(time, key, value, &headers)
+}
+
+impl Out {
+    /// Hands a batch to the log, if there is anything in it.
+    fn append(&mut self, partition: u32, batch: &mut BatchBuilder) -> Result<(), SinkError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        match &mut self.mode {
+            Mode::Transactions { owner, writer, checkpoint, txn } => {
+                let txn = match txn {
+                    Some(txn) => txn,
+                    None => {
+                        let name = TxnName { checkpoint: checkpoint.0, sink: self.sink.clone(), writer: *writer };
+                        txn.insert(owner.begin(name).map_err(|e| from_txn(&self.sink, e))?)
+                    }
+                };
+                txn.append(self.topic, partition, batch).map_err(|e| from_append(&self.sink, e))
+            }
+            Mode::Direct { producer, unanswered } => {
+                let ticket = producer.append(self.topic, partition, batch).map_err(|e| from_append(&self.sink, e))?;
+                unanswered.push_back(ticket);
+                settle(unanswered, &self.sink)
+            }
+        }
+    }
+
+    fn seal(&mut self, checkpoint: CheckpointId) -> Result<Option<Prepare>, SinkError> {
+        let Mode::Transactions { checkpoint: next, txn, .. } = &mut self.mode else {
+            return Err(failed(&self.sink, "it was opened without checkpoints and got a barrier"));
+        };
+        *next = checkpoint.next();
+        let Some(txn) = txn.take() else { return Ok(None) };
+        self.crash.reach("sink.sealed");
+        let sink = self.sink.clone();
+        Ok(Some(Box::new(move || {
+            let prepared = txn.prepare().map_err(|e| from_prepare(&sink, e))?;
+            Ok(encode_handle(&prepared.id))
+        })))
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        match &mut self.mode {
+            // What follows the last barrier would never be committed (I-6).
+            Mode::Transactions { txn: Some(txn), .. } => {
+                Err(failed(&self.sink, format!("{} records came behind the last barrier", txn.records())))
+            }
+            Mode::Transactions { .. } => Ok(()),
+            Mode::Direct { unanswered, .. } => {
+                unanswered.drain(..).try_for_each(|ticket| ticket.wait().map(drop)).map_err(|e| from_append(&self.sink, e))
+            }
+        }
+    }
+}
+
+/// Takes the answers that have come; waits for the oldest if too many haven't.
+fn settle(unanswered: &mut VecDeque<AppendTicket>, sink: &str) -> Result<(), SinkError> {
+    while let Some(oldest) = unanswered.pop_front() {
+        let answer = match oldest.try_wait() {
+            Ok(answer) => answer,
+            Err(waiting) if unanswered.len() >= UNANSWERED_MAX => waiting.wait(),
+            Err(waiting) => {
+                unanswered.push_front(waiting);
+                return Ok(());
+            }
+        };
+        answer.map_err(|e| from_append(sink, e))?;
+    }
+    Ok(())
+}
+
+fn fatal(sink: &str, reason: impl ToString) -> SinkError {
+    SinkError::Fatal { what: sink.to_string(), reason: reason.to_string() }
+}
+
+fn failed(sink: &str, reason: impl ToString) -> SinkError {
+    SinkError::Failed { what: sink.to_string(), reason: reason.to_string() }
+}
+
+fn from_append(sink: &str, error: AppendError) -> SinkError {
+    match error {
+        AppendError::Fenced(_) => fenced(),
+        // Somebody aborted it by hand; its records come again from the last checkpoint.
+        AppendError::NoTransaction { .. } => failed(sink, error),
+        // Too large, no such partition, a log that is down: the same again at the next attempt.
+        other => fatal(sink, other),
+    }
+}
+
+fn from_txn(sink: &str, error: TxnError) -> SinkError {
+    match error {
+        TxnError::Fenced(_) => fenced(),
+        other => fatal(sink, other),
+    }
+}
+
+fn from_prepare(sink: &str, error: PrepareError) -> SinkError {
+    match error {
+        PrepareError::Fenced(_) => fenced(),
+        PrepareError::NotOpen { .. } => failed(sink, error),
+        PrepareError::TooLarge { .. } => SinkError::Declined { what: sink.to_string(), reason: error.to_string() },
+        other => fatal(sink, other),
+    }
+}

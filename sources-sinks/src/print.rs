@@ -1,0 +1,108 @@
+//! Lines on standard output.
+//!
+//! * Guarantee: at-most-once; what was printed can't be taken back.
+//! * Position: none.
+//! * Staged at a barrier: nothing; lines are visible at once.
+//! * Commit: nothing.
+//!
+//! A batch is turned into text first and written under one lock, so that lines of several workers don't mix.
+
+use std::fmt::{self, Display};
+use std::io::{self, Write};
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cutwater_engine::config::GuaranteeKind;
+use cutwater_engine::error::SinkError;
+use cutwater_engine::id::CheckpointId;
+use cutwater_engine::sink::{CommitGroup, Honours, Prepare, Sink, SinkWriter, WriterId};
+
+/// How a record becomes text.
+type Show<T> = Rc<dyn Fn(&T, &mut Vec<u8>) -> io::Result<()>>;
+
+/// A sink that prints one line per record. See [`print()`] and [`print_with`].
+pub struct Print<T> {
+    show: Show<T>,
+    /// Standard output, or what stands for it.
+    out: Option<Arc<std::sync::Mutex<dyn Write + Send>>>,
+    _takes: PhantomData<fn(T)>,
+}
+
+/// Prints each record as it displays.
+pub fn print<T: Display>() -> Print<T> {
+    Print { show: Rc::new(|record, out| writeln!(out, "{record}")), out: None, _takes: PhantomData }
+}
+
+/// Prints each record as `show` says.
+pub fn print_with<T, S: Display>(show: impl Fn(&T) -> S + 'static) -> Print<T> {
+    Print { show: Rc::new(move |record, out| writeln!(out, "{}", show(record))), out: None, _takes: PhantomData }
+}
+
+impl<T> Print<T> {
+    /// Writes to `out` instead of standard output.
+    #[must_use]
+    pub fn to(self, out: Arc<std::sync::Mutex<dyn Write + Send>>) -> Print<T> {
+        Print { out: Some(out), ..self }
+    }
+}
+
+impl<T> fmt::Debug for Print<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Print")
+    }
+}
+
+impl<T: Send + 'static> Sink for Print<T> {
+    type Item = T;
+
+    fn honours(&self) -> Honours {
+        let reason = "what was printed can't be taken back when the job goes back to a checkpoint";
+        Honours { guarantees: vec![GuaranteeKind::AtMostOnce], reason: reason.to_string() }
+    }
+
+    fn group(&self) -> Option<Arc<dyn CommitGroup>> {
+        None
+    }
+
+    fn open(&self, writer: &WriterId) -> Result<Box<dyn SinkWriter<Item = T>>, SinkError> {
+        let (show, out) = (self.show.clone(), self.out.clone());
+        Ok(Box::new(PrintWriter { show, out, text: vec![], sink: writer.sink.clone() }))
+    }
+}
+
+struct PrintWriter<T> {
+    show: Show<T>,
+    out: Option<Arc<std::sync::Mutex<dyn Write + Send>>>,
+    text: Vec<u8>,
+    sink: String,
+}
+
+impl<T> SinkWriter for PrintWriter<T> {
+    type Item = T;
+
+    fn write(&mut self, batch: Vec<T>) -> Result<(), SinkError> {
+        self.text.clear();
+        let show = batch.iter().try_for_each(|record| (self.show)(record, &mut self.text));
+        let written = show.and_then(|()| match &self.out {
+            None => io::stdout().lock().write_all(&self.text),
+            Some(out) => match out.lock() {
+                Ok(mut out) => out.write_all(&self.text),
+                Err(_) => Err(io::Error::other("another writer panicked")),
+            },
+        });
+        // A reader that has gone away (`| head`) stays away.
+        written.map_err(|e| SinkError::Fatal { what: self.sink.clone(), reason: e.to_string() })
+    }
+
+    fn seal(&mut self, _checkpoint: CheckpointId) -> Result<Option<Prepare>, SinkError> {
+        Ok(None)
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        match &self.out {
+            None => io::stdout().flush().map_err(|e| SinkError::Fatal { what: self.sink.clone(), reason: e.to_string() }),
+            Some(_) => Ok(()),
+        }
+    }
+}
