@@ -98,7 +98,8 @@ fn few_open_files_serve_many_segments_and_partitions() {
     let open = dir.files(3);
     let partitions: Vec<PartitionFiles> = (0..6)
         .map(|n| {
-            let files = PartitionFiles::open(open.clone(), dir.path().with_file_name(format!("t-{n}")), SMALL).expect("opened");
+            let files =
+                PartitionFiles::open(open.clone(), dir.path().with_file_name(format!("t-{n}")), SMALL).expect("opened");
             files.truncate_to(LogEnd::default()).expect("empty");
             files
         })

@@ -57,8 +57,9 @@ impl Dir {
 
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) {
         let file = OsFiles.open(&self.path().join(name), Open::Create).expect("opened");
-        file.set_len(0).expect("emptied");
         file.write_all_at(bytes, 0).expect("written");
+        // Not the other way round: ext4 flushes a file that was emptied when it is closed.
+        file.set_len(bytes.len() as u64).expect("cut");
     }
 
     pub(crate) fn copy_to(&self, other: &Dir) {
