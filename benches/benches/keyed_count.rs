@@ -1,0 +1,177 @@
+//! Keyed counts over a million uniform keys: what barriers, frames and snapshots cost against plain timely with the same
+//! hash and the same table.
+//!
+//! `cargo bench -p cutwater-benches --bench keyed_count [-- --records N --rounds N]`
+
+#![expect(clippy::print_stdout, reason = "a measurement prints its figures")]
+
+use std::time::Duration;
+
+use cutwater_benches::{Figure, UniformKeys, machine, measure, spread, table};
+use cutwater_engine::config::{Guarantee, Options, Snapshots};
+use cutwater_engine::error::BuildError;
+use cutwater_engine::exchange::{CanonicalKey, GroupAssignment, KeyGroups, group_of};
+use cutwater_engine::graph::Job;
+use cutwater_engine::observe::Control;
+use cutwater_engine::state::Table;
+use cutwater_engine::worker::run;
+use cutwater_operators::prelude::*;
+use timely::container::CapacityContainerBuilder;
+use timely::dataflow::channels::pact::Exchange;
+use timely::dataflow::operators::generic::OutputBuilderSession;
+use timely::dataflow::operators::generic::operator::{Operator, source};
+
+const KEYS: u64 = 1_000_000;
+
+fn main() {
+    let mut records = 40_000_000;
+    let mut rounds = 5;
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match (arg.as_str(), args.next().and_then(|v| v.parse::<u64>().ok())) {
+            ("--records", Some(n)) => records = n,
+            ("--rounds", Some(n)) => rounds = n,
+            ("--bench", _) => {}
+            (other, _) => panic!("unknown argument {other}"),
+        }
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    println!("keyed count, {KEYS} uniform u64 keys, {records} records a run, {rounds} rounds; {}", machine(dir.path()));
+
+    for workers in [1usize, 2] {
+        let workload = UniformKeys { keys: KEYS, splits: workers as u64, per_split: records / workers as u64 };
+        let contenders: [(&str, &dyn Fn() -> Figure); 5] = [
+            ("plain timely", &|| plain(workload, workers)),
+            ("no checkpoints", &|| count_at_end(workload, workers, Guarantee::AtMostOnce)),
+            ("exactly-once, 1 s", &|| count_at_end(workload, workers, every(1000))),
+            ("exactly-once, 100 ms", &|| count_at_end(workload, workers, every(100))),
+            ("exactly-once, 1 s, running count", &|| running(workload, workers, every(1000))),
+        ];
+        // The first round warms up: first touch of memory costs more than the work itself.
+        let mut figures = vec![vec![]; contenders.len()];
+        for round in 0..=rounds {
+            for (contender, figures) in contenders.iter().zip(&mut figures) {
+                let figure = (contender.1)();
+                if round > 0 {
+                    figures.push(figure);
+                }
+            }
+        }
+        let mut rows = vec![
+            ["", "CPU ns/record", "min", "max", "Mrec/s wall", "CPU ratio to plain", "to no checkpoints"]
+                .map(String::from)
+                .to_vec(),
+        ];
+        let ns = |f: &Figure| f.cpu.as_nanos() as f64 / records as f64;
+        for (i, (name, _)) in contenders.iter().enumerate() {
+            let cpu = spread(figures[i].iter().map(ns));
+            let rate = spread(figures[i].iter().map(|f| records as f64 / f.wall.as_secs_f64() / 1e6));
+            // Work per CPU second, as a ratio within each round.
+            let against = |other: usize| spread(figures[i].iter().zip(&figures[other]).map(|(a, b)| ns(b) / ns(a))).median;
+            rows.push(vec![
+                (*name).to_string(),
+                format!("{:.1}", cpu.median),
+                format!("{:.1}", cpu.min),
+                format!("{:.1}", cpu.max),
+                format!("{:.1}", rate.median),
+                format!("{:.2}x", against(0)),
+                format!("{:.2}x", against(1)),
+            ]);
+        }
+        println!("\n{workers} worker(s)\n{}", table(&rows));
+    }
+}
+
+fn every(ms: u64) -> Guarantee {
+    Guarantee::ExactlyOnce(Snapshots::every(Duration::from_millis(ms)))
+}
+
+fn job(
+    workload: UniformKeys,
+    workers: usize,
+    guarantee: Guarantee,
+    build: impl Fn(&Job, UniformKeys) -> Result<(), BuildError> + Send + Sync + 'static,
+) -> Figure {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::new("keyed-count", dir.path());
+    options.workers = workers;
+    options.guarantee = guarantee;
+    measure(|| {
+        let report = run(move |job| build(job, workload), &options, &Control::new()).expect("it runs");
+        report.assert_balanced();
+    })
+}
+
+fn count_at_end(workload: UniformKeys, workers: usize, guarantee: Guarantee) -> Figure {
+    job(workload, workers, guarantee, |job, workload| {
+        job.source("keys", workload).key_value(|key| (key, ())).count_at_end("count").discard();
+        Ok(())
+    })
+}
+
+fn running(workload: UniformKeys, workers: usize, guarantee: Guarantee) -> Figure {
+    job(workload, workers, guarantee, |job, workload| {
+        job.source("keys", workload).key_value(|key| (key, ())).count("count").discard();
+        Ok(())
+    })
+}
+
+/// The same work written on timely alone: the same generator, hash, division by key group and table; no frames, no credits,
+/// no barriers, no snapshots.
+fn plain(workload: UniformKeys, workers: usize) -> Figure {
+    let config = match workers {
+        1 => timely::Config::thread(),
+        n => timely::Config::process(n),
+    };
+    measure(|| {
+        let guards = timely::execute(config, move |worker| {
+            if workers > 1 {
+                cutwater_benches::pin(worker.index());
+            }
+            let index = worker.index() as u64;
+            let groups = KeyGroups::default();
+            let peers = std::num::NonZeroU32::new(workers as u32).expect("not 0");
+            let owners: Vec<u64> =
+                GroupAssignment::new(groups, peers).owners().iter().map(|w| u64::from(w.0)).collect();
+            worker.dataflow::<u64, _, _>(|scope| {
+                source(scope, "keys", |capability, info| {
+                    let activator = scope.activator_for(info.address);
+                    let mut capability = Some(capability);
+                    let mut next = workload.generator(index, 0);
+                    let mut left = workload.per_split;
+                    move |output: &mut OutputBuilderSession<'_, u64, CapacityContainerBuilder<Vec<u64>>>| {
+                        let Some(held) = &capability else { return };
+                        for _ in 0..16 {
+                            let count = left.min(1024);
+                            output.session(held).give_iterator((0..count).map(|_| next()));
+                            left -= count;
+                        }
+                        if left == 0 {
+                            capability = None;
+                        } else {
+                            activator.activate();
+                        }
+                    }
+                })
+                .unary::<CapacityContainerBuilder<Vec<()>>, _, _, _>(
+                    Exchange::new(move |key: &u64| owners[usize::from(group_of(key.key_hash(), groups).0)]),
+                    "count",
+                    |_, _| {
+                        let mut table: Table<u64, u64> = Table::new(CanonicalKey::key_hash, 1);
+                        move |input, _| {
+                            input.for_each(|_, keys| {
+                                for key in keys.drain(..) {
+                                    *table.entry(key.key_hash(), &key, || 0) += 1;
+                                }
+                            });
+                        }
+                    },
+                );
+            });
+        })
+        .expect("timely starts");
+        for result in guards.join() {
+            result.expect("no panic");
+        }
+    })
+}

@@ -1,0 +1,234 @@
+//! The log against the disk below it: appends and commits as ratios to the raw limits measured in the same run.
+//!
+//! `cargo bench -p cutwater-benches --bench log [-- --mb N --rounds N --seconds N]`
+//!
+//! R is the rate of synced writes of 4 MiB, F the number of synced writes of 4 KiB per second, both to a file that was written
+//! before. *Drain* is acknowledged bytes over the time until everything is in synced segments as well (a clean close), so that
+//! a write-ahead log can't look fast by leaving work behind.
+
+#![expect(clippy::print_stdout, reason = "a measurement prints its figures")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use cutwater_benches::{cpu_time, machine, spread, table};
+use cutwater_partition_log::batch::{BatchBuilder, Compression};
+use cutwater_partition_log::{Log, LogOptions, OwnerId, TxnName};
+use cutwater_platform::{AlignedBuf, Clock, Files, Open, OsFiles, Platform, SystemClock};
+
+struct Args {
+    mb: u64,
+    rounds: u64,
+    seconds: u64,
+}
+
+fn main() {
+    let mut args = Args { mb: 512, rounds: 3, seconds: 2 };
+    let mut given = std::env::args().skip(1);
+    while let Some(arg) = given.next() {
+        match (arg.as_str(), given.next().and_then(|v| v.parse::<u64>().ok())) {
+            ("--mb", Some(n)) => args.mb = n,
+            ("--rounds", Some(n)) => args.rounds = n,
+            ("--seconds", Some(n)) => args.seconds = n,
+            ("--bench", _) => {}
+            (other, _) => panic!("unknown argument {other}"),
+        }
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    println!("log, {} MB a run, {} s of commits, {} rounds; {}", args.mb, args.seconds, args.rounds, machine(dir.path()));
+
+    let mut rounds = vec![];
+    for round in 0..=args.rounds {
+        let figures = Round::run(dir.path(), &args, round);
+        println!("round {round}: sync p50 {:.0} us before, {:.0} us after", figures.sync_before_us, figures.sync_after_us);
+        if round > 0 {
+            rounds.push(figures);
+        }
+    }
+    let median = |f: &dyn Fn(&Round) -> f64| spread(rounds.iter().map(f)).median;
+    let row = |name: &str, value: String, ratio: f64, goal: &str| {
+        vec![name.to_string(), value, format!("{ratio:.2}"), goal.to_string()]
+    };
+    let (r, f, p50) = (median(&|x| x.raw_rate), median(&|x| x.raw_syncs), median(&|x| x.raw_64k_us));
+    println!("\nraw: R = {r:.0} MB/s (4 MiB), F = {f:.0} /s (4 KiB), one 64 KiB write p50 {p50:.0} us");
+    let mut rows = vec![["", "measured", "ratio", "goal"].map(String::from).to_vec()];
+    let ingest = median(&|x| x.ingest_64);
+    rows.push(row("append 64 KiB, 64 in flight, drain", format!("{ingest:.0} MB/s"), ingest / r, ">= 0.35 R"));
+    let one = median(&|x| x.append_1_us);
+    rows.push(row("append 64 KiB, 1 in flight, p50", format!("{one:.0} us"), one / p50, "<= 1.5 raw"));
+    for (i, (producers, goal)) in [(1, ">= 0.8 F"), (8, ">= 3 F"), (64, ">= 10 F")].into_iter().enumerate() {
+        let rate = median(&|x| x.commits[i]);
+        rows.push(row(&format!("commits, {producers} producer(s), one wait"), format!("{rate:.0} /s"), rate / f, goal));
+    }
+    let cpu = median(&|x| x.cpu_per_gb);
+    rows.push(row("CPU of the ingest run", format!("{cpu:.2} s/GB"), cpu, "<= 1.0 s/GB"));
+    println!("{}", table(&rows));
+}
+
+struct Round {
+    raw_rate: f64,
+    raw_syncs: f64,
+    raw_64k_us: f64,
+    sync_before_us: f64,
+    sync_after_us: f64,
+    ingest_64: f64,
+    cpu_per_gb: f64,
+    append_1_us: f64,
+    commits: [f64; 3],
+}
+
+impl Round {
+    fn run(dir: &Path, args: &Args, round: u64) -> Round {
+        let raw = Raw::new(&dir.join(format!("raw-{round}")));
+        let sync_before_us = raw.latency_us(4 << 10, 200);
+        let (raw_rate, raw_syncs) = (raw.rate_mb(4 << 20, 64), raw.per_second(4 << 10, 2_000));
+        let raw_64k_us = raw.latency_us(64 << 10, 500);
+        let log_dir = dir.join(format!("log-{round}"));
+        let (ingest_64, cpu_per_gb) = ingest(&log_dir.join("ingest"), args.mb, 64);
+        let append_1_us = one_in_flight(&log_dir.join("one"), 1_000);
+        let commits = [1, 8, 64].map(|producers| commits(&log_dir.join(format!("commits-{producers}")), producers, args.seconds));
+        let sync_after_us = raw.latency_us(4 << 10, 200);
+        Round { raw_rate, raw_syncs, raw_64k_us, sync_before_us, sync_after_us, ingest_64, cpu_per_gb, append_1_us, commits }
+    }
+}
+
+/// Synced writes to one file, as the log's writer makes them.
+struct Raw {
+    file: Arc<dyn cutwater_platform::File>,
+    clock: SystemClock,
+}
+
+const RAW_BYTES: u64 = 64 << 20;
+
+impl Raw {
+    fn new(path: &Path) -> Raw {
+        let file = OsFiles::new().open(path, Open::CreateNew).expect("a new file");
+        let zeros = blocks(4 << 20);
+        for offset in (0..RAW_BYTES).step_by(4 << 20) {
+            file.write_synced_at(zeros.as_slice(), offset).expect("a synced write");
+        }
+        Raw { file, clock: SystemClock::new() }
+    }
+
+    fn times(&self, bytes: usize, count: u64) -> Vec<Duration> {
+        let buffer = blocks(bytes);
+        let write = |i: u64| {
+            let before = self.clock.monotonic();
+            self.file.write_synced_at(buffer.as_slice(), i * bytes as u64 % RAW_BYTES).expect("a synced write");
+            self.clock.monotonic() - before
+        };
+        (0..count).map(write).collect()
+    }
+
+    fn latency_us(&self, bytes: usize, count: u64) -> f64 {
+        spread(self.times(bytes, count).iter().map(|t| t.as_secs_f64() * 1e6)).median
+    }
+
+    fn per_second(&self, bytes: usize, count: u64) -> f64 {
+        count as f64 / self.times(bytes, count).iter().sum::<Duration>().as_secs_f64()
+    }
+
+    fn rate_mb(&self, bytes: usize, count: u64) -> f64 {
+        self.per_second(bytes, count) * bytes as f64 / 1e6
+    }
+}
+
+fn blocks(bytes: usize) -> AlignedBuf {
+    let mut buffer = AlignedBuf::with_capacity(bytes);
+    let pattern: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
+    buffer.extend_from_slice(&pattern);
+    buffer
+}
+
+/// A batch of about 64 KiB: 60 records of 1 KiB that don't compress.
+fn fill(batch: &mut BatchBuilder, record: &[u8]) {
+    for n in 0..60 {
+        batch.push(n, None, Some(record), &[]);
+    }
+}
+
+fn open(dir: &Path) -> Log {
+    Log::open(&Platform::real(), dir, LogOptions::default()).expect("a new log")
+}
+
+/// 16 partitions, `in_flight` appends waiting at any time; MB/s until a clean close has synced every segment, and CPU s/GB.
+fn ingest(dir: &Path, mb: u64, in_flight: usize) -> (f64, f64) {
+    let log = open(dir);
+    let topic = log.create_topic("ingest", 16).expect("a new topic");
+    let record: Vec<u8> = (0..1024u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut producers: Vec<_> = (0..16).map(|_| log.producer().expect("a producer")).collect();
+    let mut batch = BatchBuilder::new(Compression::None);
+    let clock = SystemClock::new();
+    let (start, cpu) = (clock.monotonic(), cpu_time());
+    let (mut sent, mut number) = (0u64, 0usize);
+    let mut waiting = std::collections::VecDeque::new();
+    while sent < mb * 1_000_000 {
+        fill(&mut batch, &record);
+        sent += 60 * 1024;
+        let partition = number % 16;
+        number += 1;
+        waiting.push_back(producers[partition].append(topic, partition as u32, &mut batch).expect("accepted"));
+        if waiting.len() >= in_flight {
+            waiting.pop_front().expect("not empty").wait().expect("acknowledged");
+        }
+    }
+    for ticket in waiting {
+        ticket.wait().expect("acknowledged");
+    }
+    log.close().expect("a clean close");
+    let (wall, cpu) = ((clock.monotonic() - start).as_secs_f64(), (cpu_time() - cpu).as_secs_f64());
+    (sent as f64 / 1e6 / wall, cpu / (sent as f64 / 1e9))
+}
+
+fn one_in_flight(dir: &Path, appends: usize) -> f64 {
+    let log = open(dir);
+    let topic = log.create_topic("one", 1).expect("a new topic");
+    let record = vec![7u8; 1024];
+    let mut producer = log.producer().expect("a producer");
+    let mut batch = BatchBuilder::new(Compression::None);
+    let clock = SystemClock::new();
+    let mut times = vec![];
+    for _ in 0..appends {
+        fill(&mut batch, &record);
+        let before = clock.monotonic();
+        producer.append(topic, 0, &mut batch).expect("accepted").wait().expect("acknowledged");
+        times.push((clock.monotonic() - before).as_secs_f64() * 1e6);
+    }
+    log.close().expect("a clean close");
+    spread(times).median
+}
+
+/// Transactions of one record each, begun, filled and committed with one wait, by so many producers at once; per second.
+fn commits(dir: &Path, producers: usize, seconds: u64) -> f64 {
+    let log = open(dir);
+    let topic = log.create_topic("commits", producers as u32).expect("a new topic");
+    let (stop, total) = (AtomicBool::new(false), AtomicU64::new(0));
+    let clock = SystemClock::new();
+    let start = clock.monotonic();
+    std::thread::scope(|scope| {
+        for producer in 0..producers {
+            let (log, stop, total) = (&log, &stop, &total);
+            scope.spawn(move || {
+                let owner = log.claim(&OwnerId(producer as u128 + 1), 1).expect("a new owner");
+                let mut batch = BatchBuilder::new(Compression::None);
+                let mut number = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    number += 1;
+                    let name = TxnName { checkpoint: number, sink: "out".to_string(), writer: 0 };
+                    let mut txn = owner.begin(name).expect("a transaction");
+                    batch.push(0, None, Some(b"a record of about a hundred bytes, which is what most messages in the field are"), &[]);
+                    txn.append(topic, producer as u32, &mut batch).expect("accepted");
+                    txn.commit().expect("committed");
+                    total.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        clock.sleep(Duration::from_secs(seconds));
+        stop.store(true, Ordering::Relaxed);
+    });
+    let rate = total.load(Ordering::Relaxed) as f64 / (clock.monotonic() - start).as_secs_f64();
+    log.close().expect("a clean close");
+    rate
+}
