@@ -69,6 +69,10 @@ pub struct Seen {
     pub transactions: u64,
     /// Prepared transactions that the attempt found when it started.
     pub prepared_found: u64,
+    /// Of those, the ones that manifests listed and that the attempt committed before it started.
+    pub recommitted: u64,
+    /// Transactions of earlier attempts, open or prepared, that no manifest listed and that the attempt aborted.
+    pub aborted: u64,
     /// The checkpoint from which the attempt started; 0 for a fresh start.
     pub resumed_from: CheckpointId,
     /// How long the attempt took to come back.
@@ -88,6 +92,8 @@ pub struct Progress {
     already: AtomicU64,
     commits: AtomicU64,
     prepared_found: AtomicU64,
+    recommitted: AtomicU64,
+    aborted: AtomicU64,
     resumed_from: AtomicU64,
     started_at: Mutex<Option<Duration>>,
     recovery: Mutex<RecoveryTimes>,
@@ -117,6 +123,8 @@ impl Progress {
             declined: self.declined.load(ORDER),
             transactions: self.transactions.load(ORDER),
             prepared_found: self.prepared_found.load(ORDER),
+            recommitted: self.recommitted.load(ORDER),
+            aborted: self.aborted.load(ORDER),
             resumed_from: CheckpointId(self.resumed_from.load(ORDER)),
             recovery: *self.recovery.lock().unwrap_or_else(PoisonError::into_inner),
         }
@@ -145,6 +153,12 @@ impl Progress {
 
     pub(crate) fn prepared_found(&self, transactions: usize) {
         self.prepared_found.store(transactions as u64, ORDER);
+    }
+
+    /// What the attempt did about transactions of earlier attempts.
+    pub(crate) fn settled(&self, recommitted: usize, aborted: usize) {
+        self.recommitted.store(recommitted as u64, ORDER);
+        self.aborted.store(aborted as u64, ORDER);
     }
 
     pub(crate) fn started(&self, now: Duration) {

@@ -33,6 +33,8 @@ pub(crate) struct Recovered {
     pub(crate) finished: bool,
     /// The timeline's manifests that are in the store.
     pub(crate) timeline: Vec<Kept>,
+    /// Transactions of older attempts that were committed now, because manifests list them.
+    pub(crate) recommitted: usize,
     /// Transactions of older attempts that were aborted.
     pub(crate) aborted: usize,
 }
@@ -97,14 +99,14 @@ pub(crate) fn recover(
             store.record_base(&owner, &base).map_err(refused)?;
             let aborted = settle(groups, &[])?;
             clean(store.as_ref(), &owner, &found, &[], &orphaned)?;
-            Recovered { store, owner, manifest: None, next, finished: false, timeline: vec![], aborted }
+            Recovered { store, owner, manifest: None, next, finished: false, timeline: vec![], recommitted: 0, aborted }
         }
         Resolution::Resume(resume) => go_on(platform, store, owner, found, resume, groups)?,
         Resolution::Finished { manifest } => {
             let (manifest, published) = found.manifests.get(&manifest).expect("resolved from it");
             let kept = Kept::of(manifest, published.manifest_checksum(), true);
             let (manifest, next) = (Some(Arc::new(manifest.clone())), manifest.checkpoint.next());
-            Recovered { store, owner, manifest, next, finished: true, timeline: vec![kept], aborted: 0 }
+            Recovered { store, owner, manifest, next, finished: true, timeline: vec![kept], recommitted: 0, aborted: 0 }
         }
         Resolution::Fenced { by } => {
             tracing::warn!(by = by.0, "a newer attempt has taken over");
@@ -112,6 +114,7 @@ pub(crate) fn recover(
         }
         Resolution::Refuse(refusal) => return Err(Failure::Fatal(refusal.to_string())),
     };
+    progress.settled(recovered.recommitted, recovered.aborted);
     progress.recovery(|t| t.settle = lap());
     Ok(recovered)
 }
@@ -132,6 +135,7 @@ fn go_on(
     store.record_base(&owner, &base)?;
     platform.crash.reach("recovery.base-recorded");
 
+    let mut recommitted = 0;
     for name in &resume.recommit {
         let (manifest, _) = found.manifests.get(name).expect("resolved from it");
         let handles = |group: &str| {
@@ -142,6 +146,7 @@ fn go_on(
             return Err(Failure::Fatal(text));
         }
         let committed = commit(groups, handles)?;
+        recommitted += committed.now;
         tracing::info!(checkpoint = name.checkpoint.0, now = committed.now, already = committed.already, "committed again");
         platform.crash.reach("recovery.recommitted");
         let record = CommittedRecord { job: owner.job, manifest: point(*name), by: owner.attempt };
@@ -160,7 +165,7 @@ fn go_on(
 
     let (manifest, _) = found.manifests.get(&resume.manifest).expect("resolved from it");
     let manifest = Some(Arc::new(manifest.clone()));
-    Ok(Recovered { store, owner, manifest, next: resume.next, finished: resume.is_final, timeline, aborted })
+    Ok(Recovered { store, owner, manifest, next: resume.next, finished: resume.is_final, timeline, recommitted, aborted })
 }
 
 /// Aborts what no manifest of the timeline lists, found by listing.
