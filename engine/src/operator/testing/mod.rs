@@ -79,7 +79,10 @@ impl<R> Collected<R> {
 
     /// As [`Collected::take`], the records alone.
     pub fn take_records(&self) -> Vec<R> {
-        self.take().into_iter().filter_map(|seen| if let Seen::Record(record) = seen { Some(record) } else { None }).collect()
+        self.take()
+            .into_iter()
+            .filter_map(|seen| if let Seen::Record(record) = seen { Some(record) } else { None })
+            .collect()
     }
 }
 
@@ -425,7 +428,10 @@ impl Rig {
     }
 
     fn inputs(&self) -> Vec<OperatorId> {
-        self.ids().into_iter().filter(|id| self.running.as_ref().is_some_and(|r| r.nodes[id.0 as usize].kind == "input")).collect()
+        self.ids()
+            .into_iter()
+            .filter(|id| self.running.as_ref().is_some_and(|r| r.nodes[id.0 as usize].kind == "input"))
+            .collect()
     }
 
     fn driver(&mut self, id: OperatorId) -> Option<&mut Driver> {
@@ -520,7 +526,11 @@ impl Rig {
             let Some(Driver { counters: c, .. }) = &node.driver else { continue };
             let (consumed, counted) =
                 (c.consumed.iter().sum::<u64>(), c.passed + c.filtered + c.absorbed + c.late + c.rejected);
-            assert_eq!(consumed, counted, "{:?} counted {c:?}: each record it consumes must be counted once", node.name);
+            assert_eq!(
+                consumed, counted,
+                "{:?} counted {c:?}: each record it consumes must be counted once",
+                node.name
+            );
         }
     }
 }
