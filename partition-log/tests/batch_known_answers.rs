@@ -246,3 +246,18 @@ fn a_built_batch_can_be_given_another_stamp() {
     assert!(matches!(restamp(&mut marker, STAMP), Err(BatchError::Attributes { .. })));
     assert_eq!(batch, plain, "refusals change nothing");
 }
+
+#[test]
+fn the_example_of_the_format_page_is_what_is_written() {
+    let page = include_str!("../../docs/formats/batch.md");
+    let example = page.split("## Example").nth(1).and_then(|rest| rest.split("```").nth(1)).expect("a block");
+    let mut bytes = Vec::new();
+    for line in example.lines().skip(1) {
+        // Two hexadecimal digits and a space at a time, up to the explanation.
+        let digits = line.split("   ").next().unwrap_or_default();
+        bytes.extend(digits.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).expect("hexadecimal")));
+    }
+    let mut builder = BatchBuilder::new(Compression::None);
+    builder.push(TIME, Some(b"k"), Some(b"v"), &[]).expect("small");
+    assert_eq!(builder.build(ProducerStamp::NONE).expect("good"), bytes);
+}

@@ -9,6 +9,7 @@ use cutwater_partition_log::segment::offset_index::{ENTRY_BYTES, IndexEntry};
 use cutwater_partition_log::segment::{
     AbortedTxn, LogEnd, PartitionFiles, ScanStop, SegmentConfig, SegmentError, transaction_index,
 };
+use cutwater_platform::{Files, OsFiles};
 use segment_support::{Dir, batch_at, fill, index_name, log_name, offsets_of};
 
 const ONE_SEGMENT: SegmentConfig = SegmentConfig { segment_bytes: 1 << 20, index_interval_bytes: 300 };
@@ -183,7 +184,7 @@ fn a_lying_index_misleads_nobody_and_is_built_anew_as_it_was() {
         assert_eq!(dir.read(&name), good, "built anew");
     }
     // A missing file is a case like any other.
-    std::fs::remove_file(dir.path().join(&name)).expect("removed");
+    OsFiles.remove_file(&dir.path().join(&name)).expect("removed");
     read_everywhere(&dir, end, &batches);
     assert_eq!(dir.read(&name), good, "missing");
     let entry = IndexEntry::from_bytes(good[..ENTRY_BYTES].try_into().expect("eight")).expect("plausible");

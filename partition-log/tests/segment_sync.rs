@@ -195,3 +195,25 @@ fn no_file_is_closed_before_its_bytes_are_synced() {
     assert_eq!(*watch.closed_unsynced.lock().expect("unbroken"), Vec::<PathBuf>::new());
     assert!(watch.unsynced.lock().expect("unbroken").values().all(|unsynced| !unsynced));
 }
+
+#[test]
+fn a_sync_that_fails_when_another_file_needs_room_poisons_all_partitions() {
+    let (dir, watch) = (Dir::new(), Arc::<Watch>::default());
+    let open = OpenFiles::new(Arc::new(Watched(watch.clone())), CrashPoints::default(), 1);
+    let partition = |name: &str| {
+        let path = dir.path().with_file_name(name);
+        let files = PartitionFiles::open(open.clone(), path, SMALL).expect("opened");
+        files.truncate_to(LogEnd::default()).expect("empty");
+        files
+    };
+    let (first, second) = (partition("t-0"), partition("t-1"));
+    fill(&first, 0..2);
+    watch.fail.store(true, Ordering::SeqCst);
+    let batch = batch_at(0, 1);
+    let error =
+        second.write(LogEnd::default().position(), &[IoSlice::new(&batch)]).expect_err("the first can't be closed");
+    assert!(error.poisons(), "{error}");
+    watch.fail.store(false, Ordering::SeqCst);
+    assert!(open.is_poisoned());
+    assert!(matches!(first.sync_paced(|| {}), Err(SegmentError::Poisoned { .. })), "whose bytes are in doubt");
+}

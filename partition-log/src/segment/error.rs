@@ -14,11 +14,11 @@ pub enum SegmentError {
     /// The system refused; nothing has changed that a repetition would not change the same way.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// A sync failed: what is on the disk is unknown. The partition refuses further writes; reopen and recover.
+    /// A sync failed: what is on the disk is unknown. Further writes and syncs are refused; reopen and recover.
     #[error("{0}; what is on the disk is unknown now: stop, and recover from the write-ahead log")]
     Sync(#[source] IoError),
     /// An earlier sync failed.
-    #[error("a sync of {} has failed earlier: reopen and recover from the write-ahead log", path.display())]
+    #[error("{} isn't written any more since a sync has failed: reopen and recover from the write-ahead log", path.display())]
     Poisoned {
         /// The partition's directory.
         path: PathBuf,

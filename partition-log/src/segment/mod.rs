@@ -21,8 +21,8 @@
 //!   four bytes of the leader epoch are outside Kafka's checksum; they alone can't be checked.)
 //! * An offset index is a hint. Each use checks that the log file says the same and that no entry is missing; if not,
 //!   it is built anew from the log file.
-//! * No file is closed with bytes that no sync has covered, unless the whole partition is dropped. A failed sync poisons:
-//!   every later write and sync is refused.
+//! * No file is closed with bytes that no sync has covered, unless the whole partition is dropped. A failed sync poisons
+//!   all partitions that share an [`OpenFiles`]: every later write and sync is refused.
 //! * Open files are bounded by [`OpenFiles`], active segments included (I-9).
 //!
 //! It deliberately doesn't decide: when to roll, what is durable and what a reader may see are the core's business.

@@ -25,6 +25,8 @@ pub struct OpenFiles {
     pub(crate) crash: CrashPoints,
     capacity: usize,
     partitions: AtomicU64,
+    /// A sync has failed. It concerns all partitions: whose bytes it was about may not be the one that asked for it.
+    poisoned: Arc<AtomicBool>,
     table: Mutex<Table>,
 }
 
@@ -47,6 +49,7 @@ pub(crate) struct Handle {
     pub(crate) file: Arc<dyn File>,
     pub(crate) path: PathBuf,
     dirty: AtomicBool,
+    poisoned: Arc<AtomicBool>,
 }
 
 impl Handle {
@@ -60,7 +63,10 @@ impl Handle {
     pub(crate) fn sync(&self) -> Result<(), SegmentError> {
         // A write that comes between these two lines only makes the next sync do too much.
         self.dirty.store(false, Ordering::SeqCst);
-        self.file.sync_data().at("sync", &self.path).map_err(SegmentError::Sync)
+        self.file.sync_data().at("sync", &self.path).map_err(|error| {
+            self.poisoned.store(true, Ordering::SeqCst);
+            SegmentError::Sync(error)
+        })
     }
 }
 
@@ -71,12 +77,28 @@ impl OpenFiles {
     /// If `capacity` is 0.
     pub fn new(files: Arc<dyn Files>, crash: CrashPoints, capacity: usize) -> Arc<OpenFiles> {
         assert!(capacity > 0, "a log needs at least one open file");
-        Arc::new(OpenFiles { files, crash, capacity, partitions: AtomicU64::new(0), table: Mutex::default() })
+        Arc::new(OpenFiles {
+            files,
+            crash,
+            capacity,
+            partitions: AtomicU64::new(0),
+            poisoned: Arc::default(),
+            table: Mutex::default(),
+        })
     }
 
     /// How many files are open.
     pub fn open_count(&self) -> usize {
         self.table().by_key.len()
+    }
+
+    /// True once a sync has failed: it is unknown what is on the disk, and no partition is written or synced any more.
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn poison(&self) {
+        self.poisoned.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn next_partition(&self) -> u64 {
@@ -95,7 +117,7 @@ impl OpenFiles {
         }
         let path = path();
         let file = self.files.open(&path, how).at("open", &path)?;
-        let opened = Arc::new(Handle { file, path, dirty: AtomicBool::new(false) });
+        let opened = Arc::new(Handle { file, path, dirty: AtomicBool::new(false), poisoned: self.poisoned.clone() });
         let (handle, closing) = {
             let mut table = self.table();
             // Another thread may have opened it meanwhile; one handle must know of all dirt.

@@ -43,7 +43,6 @@ pub(super) struct State {
     pub(super) names_dirty: bool,
     /// The directory itself was created since its parent was synced.
     pub(super) dir_is_new: bool,
-    pub(super) poisoned: bool,
 }
 
 /// What is known of a segment.
@@ -105,7 +104,6 @@ impl PartitionFiles {
             index_flushed: 0,
             names_dirty: false,
             dir_is_new: false,
-            poisoned: false,
         };
         Ok(PartitionFiles {
             open,
@@ -363,7 +361,7 @@ impl PartitionFiles {
     }
 
     pub(super) fn refuse_if_poisoned(&self) -> Result<(), SegmentError> {
-        if self.state().poisoned { Err(SegmentError::Poisoned { path: self.dir.clone() }) } else { Ok(()) }
+        if self.open.is_poisoned() { Err(SegmentError::Poisoned { path: self.dir.clone() }) } else { Ok(()) }
     }
 
     fn writable_end(&self) -> Result<LogEnd, SegmentError> {

@@ -8,7 +8,7 @@ use super::partition_files::{Aborts, PartitionFiles};
 use super::transaction_index::{self, AbortedTxn};
 use super::walk::{Doubt, Found, Walk, damaged};
 use super::{ANY_SIZE, LogEnd, SegmentError};
-use crate::batch::{BatchError, verify_stored};
+use crate::batch::verify_stored;
 
 /// The segment that an offset falls into.
 struct Place {
@@ -25,7 +25,8 @@ struct Place {
 impl PartitionFiles {
     /// Whole batches from the one that holds `from_offset` on, out of one segment, at most `max_bytes` of them but at
     /// least one batch, and none with an offset at or above `below_offset` (I-2). Empty when the files end at or before
-    /// `from_offset`, or when nothing lies below `below_offset`. Each batch's checksum has been compared.
+    /// `from_offset`, or when nothing lies below `below_offset`. Each batch's checksum has been compared; a damaged one ends
+    /// the answer, and is an error for the read that begins with it.
     ///
     /// # Errors
     /// The offset lies before the first segment; a damaged file, with the place; the system's.
@@ -89,22 +90,23 @@ impl PartitionFiles {
         let mut expected = first.header.base_offset;
         let mut used = 0;
         while let Some(rest) = out.get(start + used..).filter(|rest| !rest.is_empty()) {
-            let position = first.position + used as u64;
-            let header = match verify_stored(rest, &ANY_SIZE) {
-                Ok(header) => header,
-                // Cut by `max_bytes`, not by the end of the segment.
-                Err(BatchError::Short { .. }) if used > 0 && first.position + (want as u64) < bytes => break,
-                Err(error) => return Err(damaged(&handle, position, &error.to_string())),
+            let wrong = match verify_stored(rest, &ANY_SIZE) {
+                Ok(header) if header.base_offset == expected => {
+                    if header.last_offset() >= below {
+                        break;
+                    }
+                    expected = header.last_offset() + 1;
+                    used += header.total_bytes();
+                    continue;
+                }
+                Ok(header) => format!("a batch with offset {expected} was expected, {} was found", header.base_offset),
+                Err(error) => error.to_string(),
             };
-            if header.base_offset != expected {
-                let what = format!("a batch with offset {expected} was expected, {} was found", header.base_offset);
-                return Err(damaged(&handle, position, &what));
-            }
-            if header.last_offset() >= below {
+            // Either `max_bytes` has cut this one, or it is damaged: a read that begins with it will tell.
+            if used > 0 {
                 break;
             }
-            expected = header.last_offset() + 1;
-            used += header.total_bytes();
+            return Err(damaged(&handle, first.position, &wrong));
         }
         out.truncate(start + used);
         Ok(used)

@@ -32,12 +32,13 @@ impl PartitionFiles {
     /// Writes may go on meanwhile; they are dirty afterwards.
     ///
     /// # Errors
-    /// The system's. A failed sync poisons the partition: [`SegmentError::poisons`].
+    /// The system's. A failed sync poisons this and all partitions that share its [`OpenFiles`](super::OpenFiles):
+    /// [`SegmentError::poisons`].
     pub fn sync_paced(&self, mut between: impl FnMut()) -> Result<(), SegmentError> {
         self.refuse_if_poisoned()?;
         let result = self.sync_all(&mut between);
         if result.as_ref().is_err_and(SegmentError::poisons) {
-            self.state().poisoned = true;
+            self.open.poison();
         }
         result
     }
