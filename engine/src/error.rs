@@ -53,6 +53,14 @@ pub enum BuildError {
         /// Why not more.
         reason: String,
     },
+    /// Another process has what the job needs.
+    #[error("{what}: {reason}")]
+    Held {
+        /// What is held.
+        what: String,
+        /// By whom, and what to do.
+        reason: String,
+    },
     /// A connector or another part of the job said no while it was being built.
     #[error("{what}: {reason}")]
     Refused {
@@ -67,6 +75,11 @@ impl BuildError {
     /// `what` can't be built, because of `reason`.
     pub fn refused(what: impl Into<String>, reason: impl ToString) -> BuildError {
         BuildError::Refused { what: what.into(), reason: reason.to_string() }
+    }
+
+    /// `what` is in use by somebody else, as `reason` says.
+    pub fn held(what: impl Into<String>, reason: impl ToString) -> BuildError {
+        BuildError::Held { what: what.into(), reason: reason.to_string() }
     }
 }
 
@@ -148,6 +161,10 @@ pub enum RunError {
     /// The directory isn't one this job can use; nothing in it was changed.
     #[error("{0}")]
     Refused(String),
+    /// This program can't go on from what is in the directory: another job graph, other types. Nothing in it was changed but
+    /// the claim of an attempt.
+    #[error("{0}")]
+    Incompatible(String),
     /// A newer attempt of this job has taken over.
     #[error("a newer attempt of this job has taken over; this process ends without a trace")]
     Fenced,

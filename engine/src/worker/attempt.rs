@@ -6,6 +6,7 @@ use std::thread::Thread;
 
 use crate::error::{BuildError, OperatorError, SinkError, SourceError};
 use crate::snapshot::StoreError;
+use crate::state::StateLoadError;
 
 /// Why an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,10 @@ pub(crate) enum Failure {
     Fatal(String),
     /// A newer attempt has taken over.
     Fenced,
+    /// The directory is somebody else's.
+    Refused(String),
+    /// This program can't go on from what is in the directory.
+    Incompatible(String),
 }
 
 impl From<SourceError> for Failure {
@@ -47,7 +52,17 @@ impl From<StoreError> for Failure {
             StoreError::Io(_) | StoreError::Unknown { .. } | StoreError::Poisoned { .. } => {
                 Failure::Restart(error.to_string())
             }
-            // What is damaged, foreign or missing is so for the next attempt too.
+            StoreError::NotAStore { .. } | StoreError::OtherJob { .. } => Failure::Refused(error.to_string()),
+            // What is damaged or missing is so for the next attempt too.
+            other => Failure::Fatal(other.to_string()),
+        }
+    }
+}
+
+impl From<StateLoadError> for Failure {
+    fn from(error: StateLoadError) -> Failure {
+        match error {
+            StateLoadError::Schema { .. } | StateLoadError::Entry { .. } => Failure::Incompatible(error.to_string()),
             other => Failure::Fatal(other.to_string()),
         }
     }

@@ -13,7 +13,7 @@ use crate::checkpoint::{BaseRecorded, sweep};
 use crate::graph::Plan;
 use crate::id::CheckpointId;
 use crate::observe::{Phase, Progress};
-use crate::recovery::{Found, Resolution, Resume, Want, claim_next, read_facts, resolve};
+use crate::recovery::{Found, Refusal, Resolution, Resume, Want, claim_next, read_facts, resolve};
 use crate::sink::CommitGroup;
 use crate::snapshot::{
     Base, ManifestPoint, CheckpointStore, CommittedRecord, FsStore, Manifest, ManifestName, Owner, StateFileName,
@@ -112,6 +112,7 @@ pub(crate) fn recover(
             tracing::warn!(by = by.0, "a newer attempt has taken over");
             return Err(Failure::Fenced);
         }
+        Resolution::Refuse(refusal @ Refusal::Foreign { .. }) => return Err(Failure::Incompatible(refusal.to_string())),
         Resolution::Refuse(refusal) => return Err(Failure::Fatal(refusal.to_string())),
     };
     progress.settled(recovered.recommitted, recovered.aborted);
@@ -143,7 +144,7 @@ fn go_on(
         };
         if let Some(lost) = manifest.committables().find(|c| !groups.contains_key(&c.group)) {
             let text = format!("manifest {name} lists output of commit group {:?}, which this job doesn't have", lost.group);
-            return Err(Failure::Fatal(text));
+            return Err(Failure::Incompatible(text));
         }
         let committed = commit(groups, handles)?;
         recommitted += committed.now;

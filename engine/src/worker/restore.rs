@@ -79,7 +79,7 @@ impl Restore {
             groups: self.assignment.range_of(self.worker),
             same_workers: self.same_workers(),
         };
-        operator.restore(&saved).map_err(|OperatorError(e)| Failure::Fatal(format!("restoring {id}: {e}")))?;
+        operator.restore(&saved).map_err(|OperatorError(e)| Failure::Incompatible(format!("restoring {id}: {e}")))?;
         Ok(chains)
     }
 
@@ -116,7 +116,7 @@ impl Restore {
         for file in &chain.files {
             let opened = store.open_state_file(&file.name).map_err(Failure::from)?;
             let mut reader = StateFileReader::open(opened, file).map_err(|e| Failure::Fatal(e.to_string()))?;
-            state.load(&mut reader, owned).map_err(|e| Failure::Fatal(e.to_string()))?;
+            state.load(&mut reader, owned)?;
         }
         Ok(())
     }

@@ -118,6 +118,8 @@ impl<'a> Run<'a> {
             let text = match failure {
                 Failure::Fenced => return Err(RunError::Fenced),
                 Failure::Fatal(text) => return Err(RunError::Fatal(text)),
+                Failure::Refused(text) => return Err(RunError::Refused(text)),
+                Failure::Incompatible(text) => return Err(RunError::Incompatible(text)),
                 Failure::Restart(text) => text,
             };
             tracing::warn!(failure = text, "the attempt failed");

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use cutwater_engine::error::BuildError;
 use cutwater_engine::graph::{Environment, Job};
-use cutwater_partition_log::{CloseError, Holder, Log, LogOptions};
+use cutwater_partition_log::{CloseError, Holder, Log, LogOptions, OpenError};
 use cutwater_platform::Platform;
 
 pub use group::LogCommitGroup;
@@ -55,7 +55,13 @@ fn open(environment: &Environment) -> Result<SharedLog, BuildError> {
     let holder = Holder { job: environment.name.clone(), ..Holder::default() };
     let options = LogOptions { holder, take_over: environment.take_over, ..LogOptions::default() };
     let log = Log::open(&environment.platform, &dir, options);
-    let log = log.map_err(|e| BuildError::refused(format!("the log in {}", dir.display()), e))?;
+    let log = log.map_err(|e| {
+        let what = format!("the log in {}", dir.display());
+        match e {
+            OpenError::Held { .. } | OpenError::TakeOver { .. } => BuildError::held(what, e),
+            e => BuildError::refused(what, e),
+        }
+    })?;
     Ok(SharedLog::new(environment.platform.clone(), log))
 }
 
