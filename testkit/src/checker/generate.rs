@@ -3,7 +3,7 @@
 //! The log takes each call's effect at one moment between its start and its end, so every history is valid by
 //! construction. Commit and abort markers take offsets, as in Kafka.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cutwater_platform::SplitMix;
 
@@ -35,6 +35,8 @@ struct World {
     touched: BTreeMap<TxnId, Vec<u32>>,
     numbers: BTreeMap<u16, u32>,
     open: Vec<TxnId>,
+    /// Open ones with an unanswered send.
+    doomed: BTreeSet<TxnId>,
     readers: Vec<Vec<u64>>,
     committed_positions: BTreeMap<(u32, u32), u64>,
     job: Job,
@@ -65,6 +67,7 @@ pub(crate) fn valid(seed: u64, plan: Plan) -> History {
         touched: BTreeMap::new(),
         numbers: BTreeMap::new(),
         open: Vec::new(),
+        doomed: BTreeSet::new(),
         readers: vec![vec![0; plan.partitions as usize]; readers],
         committed_positions: BTreeMap::new(),
         job: Job { attempt: 1, checkpoint: 0, writers: Vec::new(), pending: None },
@@ -74,6 +77,8 @@ pub(crate) fn valid(seed: u64, plan: Plan) -> History {
         world.step();
     }
     world.settle();
+    // The last readers come when all is said and done.
+    world.now += 1_000;
     if world.random.below(5) > 0 {
         for partition in 0..plan.partitions {
             world.poll(90, partition, 0, u64::MAX);
@@ -186,7 +191,10 @@ impl World {
         };
         let txn = self.open[index];
         match self.random.below(8) {
-            0..=4 => self.send_in(txn, None),
+            _ if self.doomed.contains(&txn) && self.chance(2) => self.abort(index),
+            0 => self.send_unanswered(txn),
+            1..=4 => self.send_in(txn, None),
+            _ if self.doomed.contains(&txn) => {}
             5 | 6 => {
                 let (done, outcome) = match self.random.below(6) {
                     0 => (false, Outcome::Unknown),
@@ -199,12 +207,27 @@ impl World {
                 }
                 self.record(txn.process, None, Call::Commit { txns: vec![txn], checkpoint: None }, outcome);
             }
-            _ => {
-                self.decide(txn, Fate::Aborted);
-                self.open.swap_remove(index);
-                self.record(txn.process, None, Call::Abort { txn }, Outcome::Ok);
-            }
+            _ => self.abort(index),
         }
+    }
+
+    fn abort(&mut self, index: usize) {
+        let txn = self.open.swap_remove(index);
+        self.decide(txn, Fate::Aborted);
+        self.record(txn.process, None, Call::Abort { txn }, Outcome::Ok);
+    }
+
+    /// Perhaps it was written, nobody is told where; nothing is left but to abort. Until then it holds others back.
+    fn send_unanswered(&mut self, txn: TxnId) {
+        let partition = self.partition();
+        let touched = self.touched.entry(txn).or_default();
+        touched.push(partition);
+        let value = Value::new(txn.process, txn.number, touched.len() as u16);
+        if self.chance(2) {
+            self.append(partition, Some(value));
+        }
+        self.doomed.insert(txn);
+        self.record(txn.process, None, Call::Send { partition, value, offset: None }, Outcome::Unknown);
     }
 
     fn job_step(&mut self) {

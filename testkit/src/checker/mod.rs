@@ -34,6 +34,8 @@ mod offsets;
 mod order;
 #[cfg(test)]
 mod planted;
+#[cfg(test)]
+mod planting;
 mod stable;
 mod writers;
 

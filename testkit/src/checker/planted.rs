@@ -8,6 +8,7 @@ use cutwater_platform::SplitMix;
 
 use super::generate::{Plan, valid};
 use super::index::{NEVER, Txn};
+use super::planting::*;
 use super::*;
 use crate::history::{Attempt, Call, Checkpoint, Op, Outcome, TxnId};
 
@@ -47,141 +48,6 @@ fn prove(kind: AnomalyKind, pass: &str, planters: &[(&str, Planter)]) {
     }
 }
 
-// Tools.
-
-fn pick<T: Clone>(random: &mut SplitMix, from: impl IntoIterator<Item = T>) -> Option<T> {
-    let all: Vec<T> = from.into_iter().collect();
-    if all.is_empty() { None } else { Some(all[random.below(all.len() as u64) as usize].clone()) }
-}
-
-fn edit(index: &Index<'_>, mut change: impl FnMut(&mut Op)) -> History {
-    let mut ops = index.history.ops.clone();
-    ops.iter_mut().for_each(&mut change);
-    History::from_ops(ops)
-}
-
-fn with(index: &Index<'_>, more: impl IntoIterator<Item = Op>) -> History {
-    let mut ops = index.history.ops.clone();
-    ops.extend(more);
-    History::from_ops(ops)
-}
-
-fn op(process: u16, call: Call, start: u64, end: u64) -> Op {
-    Op { process, by: None, call, outcome: Outcome::Ok, start, end }
-}
-
-/// Nobody reads these values.
-fn strip(index: &Index<'_>, gone: &[Value]) -> History {
-    edit(index, |op| {
-        if let Call::Poll { records, .. } = &mut op.call {
-            records.retain(|(_, value)| !gone.contains(value));
-        }
-    })
-}
-
-/// All (or, with `one`, only one) of the polls that cover `offset` read `value` there.
-fn insert(index: &Index<'_>, partition: u32, offset: u64, value: Value, one: bool) -> History {
-    let mut done = false;
-    edit(index, |op| {
-        if let Call::Poll { partition: p, from, next, records, .. } = &mut op.call
-            && *p == partition
-            && (*from..*next).contains(&offset)
-            && !(one && done)
-        {
-            records.push((offset, value));
-            records.sort_unstable();
-            done = true;
-        }
-    })
-}
-
-fn polls_over<'i>(index: &'i Index<'_>, partition: u32, offset: u64) -> impl Iterator<Item = &'i Op> {
-    let polls = index.partitions.get(&partition).map(|p| p.polls.as_slice()).unwrap_or_default();
-    polls.iter().filter(move |p| (p.from..p.next).contains(&offset)).map(|p| p.op)
-}
-
-fn plain(index: &Index<'_>, value: Value) -> bool {
-    !index.txns.contains_key(&value.txn())
-}
-
-fn seen_values(index: &Index<'_>) -> Vec<Value> {
-    index.values.iter().copied().filter(|v| index.seen.contains_key(v)).collect()
-}
-
-fn place(index: &Index<'_>, value: Value) -> (u32, u64) {
-    (index.sent[&value].partition, index.place(value).expect("a value with a place"))
-}
-
-/// Offsets of markers that were passed by readers.
-fn holes(index: &Index<'_>) -> Vec<(u32, u64)> {
-    let mut holes = Vec::new();
-    for (number, partition) in &index.partitions {
-        for offset in (0..partition.covered_from_zero()).filter(|o| partition.covers(*o)) {
-            let free = partition.known.binary_search_by_key(&offset, |(o, _)| *o).is_err();
-            if free {
-                holes.push((*number, offset));
-            }
-        }
-    }
-    holes
-}
-
-/// Everything that was acknowledged was read.
-fn drained(index: &Index<'_>) -> bool {
-    let (acknowledged, _, unjudged) = lost::count(index);
-    acknowledged > 0 && unjudged == 0
-}
-
-fn checkpoint_txns(index: &Index<'_>) -> Vec<(TxnId, Txn)> {
-    let of_job = index.txns.iter().filter(|(_, t)| t.checkpoint.is_some() && t.seen != NEVER);
-    of_job.map(|(id, txn)| (*id, txn.clone())).collect()
-}
-
-fn all_seen(index: &Index<'_>, values: &[Value]) -> bool {
-    !values.is_empty() && values.iter().all(|v| index.seen.contains_key(v))
-}
-
-/// A reader that comes to the end right before `value` at `time`, if all below was committed and nothing undecided.
-///
-/// Whatever else would be missing there must be missing in the same way.
-fn end_poll_before(index: &Index<'_>, kind: AnomalyKind, value: Value, time: u64) -> Option<Op> {
-    let (partition, offset) = place(index, value);
-    let whole = &index.partitions[&partition];
-    let settled = |v: &Value| match index.txns.get(&v.txn()) {
-        Some(txn) => txn.commit_end.min(txn.abort_end) < time || txn.begun > time + 1,
-        None => index.sent[v].outcome != Outcome::Ok || index.sent[v].end < time || index.sent[v].start > time + 1,
-    };
-    let below: Vec<(u64, Value)> = whole.seen.iter().filter(|(o, ..)| *o < offset).map(|(o, v, _)| (*o, *v)).collect();
-    let others = index.values.iter().filter(|v| index.sent[*v].partition == partition && v.txn() != value.txn());
-    let own = index.txns.get(&value.txn()).and_then(|t| t.checkpoint);
-    let foreign = |v: &&Value| index.txns.get(&v.txn()).is_none_or(|t| t.checkpoint.is_none() || t.checkpoint != own);
-    let nobody_behind = whole.seen.iter().all(|(o, _, first)| *o < offset || *first >= time);
-    let below_is_committed = below.iter().all(|(_, v)| index.by_rights(*v, time + 1));
-    let missing_likewise = whole.known.iter().filter(|(o, _)| *o >= offset).all(|(_, v)| {
-        let Some(txn) = index.txns.get(&v.txn()).filter(|t| !t.aborted()) else { return true };
-        let checkpoint_seen = txn.checkpoint.map_or(NEVER, |c| index.checkpoint_seen[&c]);
-        let later_seen = txn.checkpoint.and_then(|c| index.first_seen_behind(c)).map_or(NEVER, |(_, seen)| seen);
-        let seen = |stamp: u64| stamp < time;
-        match () {
-            () if seen(txn.seen) => kind == AnomalyKind::TornTransaction,
-            () if seen(checkpoint_seen) => kind == AnomalyKind::TornCheckpoint,
-            () if seen(later_seen) => kind == AnomalyKind::CheckpointOrder,
-            () => true,
-        }
-    });
-    let judged_later = whole.end_polls.last().is_some_and(|p| p.op.start > time + 1);
-    if !judged_later
-        || !missing_likewise
-        || !nobody_behind
-        || !below_is_committed
-        || !others.filter(foreign).all(settled)
-    {
-        return None;
-    }
-    let call = Call::Poll { partition, from: 0, next: offset, at_end: true, records: below };
-    Some(op(61, call, time, time + 1))
-}
-
 // Planters, by kind.
 
 #[test]
@@ -216,13 +82,14 @@ fn a_value_unseen_at_the_end_is_found() {
             let (partition, offset) = place(index, *v);
             let whole = &index.partitions[&partition];
             let acknowledged = index.sent[v].end;
+            let last_decision = index.txns.values().map(|t| t.commit_end.min(t.abort_end)).max().unwrap_or(0);
             plain(index, *v)
                 && whole.known.iter().all(|(o, other)| *o <= offset || !index.seen.contains_key(other))
                 && whole
                     .known
                     .iter()
                     .all(|(o, other)| *o <= offset || index.txns.get(&other.txn()).is_some_and(Txn::aborted))
-                && whole.end_polls.last().is_some_and(|p| p.op.start > acknowledged)
+                && whole.end_polls.last().is_some_and(|p| p.op.start > acknowledged.max(last_decision))
         };
         let v = pick(random, seen_values(index).into_iter().filter(last))?;
         let (partition, offset) = place(index, v);
@@ -631,6 +498,27 @@ fn what_no_reader_got_to_is_counted_as_unjudged() {
     history.record(1, None, Call::Send { partition: 0, value, offset: Some(0) }, Outcome::Ok);
     let report = check(&history);
     assert_eq!((report.is_clean(), report.acknowledged, report.unjudged), (true, 1, 1));
+}
+
+#[test]
+fn the_own_checkpoint_is_no_excuse_for_an_end_that_comes_too_early() {
+    // B and C stand one behind the other; A of the same checkpoint is visible, so B may not hold C back.
+    let txns: Vec<TxnId> = (1..4).map(|process| TxnId { process, number: 1 }).collect();
+    let checkpoint = Some(Checkpoint { owner: 1, number: 1 });
+    let value = |process| Value::new(process, 1, 0);
+    let mut history = History::new();
+    for (txn, (partition, offset)) in txns.iter().zip([(0, 0), (1, 0), (1, 1)]) {
+        let send = Call::Send { partition, value: value(txn.process), offset: Some(offset) };
+        for call in [Call::Begin { txn: *txn }, send, Call::Prepare { txn: *txn, checkpoint }] {
+            history.record(txn.process, None, call, Outcome::Ok);
+        }
+    }
+    history.record(1, None, Call::Commit { txns, checkpoint }, Outcome::Unknown);
+    let poll = |partition, next, records| Call::Poll { partition, from: 0, next, at_end: true, records };
+    history.record(9, None, poll(0, 1, vec![(0, value(1))]), Outcome::Ok);
+    history.record(9, None, poll(1, 0, vec![]), Outcome::Ok);
+    let report = check(&history);
+    assert_eq!(report.counts, BTreeMap::from([(AnomalyKind::TornCheckpoint, 2)]), "{report}");
 }
 
 #[test]

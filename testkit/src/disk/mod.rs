@@ -23,7 +23,10 @@
 mod content;
 mod file;
 mod files;
+mod names;
 pub mod policy;
+#[cfg(test)]
+mod property;
 mod restart;
 mod state;
 #[cfg(test)]
@@ -45,7 +48,7 @@ pub use trace::{DiskOp, TraceEntry};
 pub enum NamePolicy {
     /// Only by a sync of that directory: all that POSIX lets one hope for. The default.
     SyncDir,
-    /// By any sync, all earlier changes of names at once and in order, as a journaling file system (ext4) does it.
+    /// By any `sync_data` or `sync_dir`, all earlier changes of names at once and in order, as a journaling file system (ext4) does it.
     Journaled,
 }
 

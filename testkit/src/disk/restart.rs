@@ -7,8 +7,9 @@ use cutwater_platform::SplitMix;
 
 use super::LossPolicy;
 use super::content::Content;
+use super::names::set;
 use super::policy::{Fate, Pending, SECTOR, Tear, fates};
-use super::state::{Change, DataOp, Node, State, set};
+use super::state::{Change, DataOp, Node, State};
 
 /// The state of a machine that comes up after a power cut of `old`.
 pub(crate) fn after_power_cut(old: &State, policy: LossPolicy, seed: u64) -> State {

@@ -82,8 +82,8 @@ pub(crate) struct Inode {
     pub(crate) pending: Vec<DataOp>,
     /// Pages that a failed sync marked clean although the disk doesn't have them.
     pub(crate) unreached: BTreeSet<u64>,
-    links_cached: u32,
-    links_durable: u32,
+    pub(crate) links_cached: u32,
+    pub(crate) links_durable: u32,
     pub(crate) handles: u32,
 }
 
@@ -172,7 +172,7 @@ impl State {
         self.next_id - 1
     }
 
-    fn fresh_seq(&mut self) -> u64 {
+    pub(crate) fn fresh_seq(&mut self) -> u64 {
         self.next_seq += 1;
         self.next_seq
     }
@@ -208,104 +208,6 @@ impl State {
     pub(crate) fn file(&mut self, id: u64) -> &mut Inode {
         self.files.get_mut(&id).expect("a file lives as long as its handles and names")
     }
-
-    // Names.
-
-    pub(crate) fn add_file(&mut self) -> u64 {
-        let id = self.fresh_id();
-        self.files.insert(id, Inode::default());
-        id
-    }
-
-    pub(crate) fn change_names(&mut self, edits: Vec<Edit>) {
-        for edit in &edits {
-            let dir = self.dirs.get_mut(&edit.dir).expect("a directory lives as long as its names");
-            let before = set(&mut dir.cache, edit);
-            self.count_links(before, edit.node, |inode| &mut inode.links_cached);
-        }
-        let seq = self.fresh_seq();
-        self.pending_names.push(NameOp { seq, edits });
-    }
-
-    fn count_links(&mut self, before: Option<Node>, after: Option<Node>, count: fn(&mut Inode) -> &mut u32) {
-        if let Some(Node::File(id)) = after {
-            *count(self.file(id)) += 1;
-        }
-        if let Some(Node::File(id)) = before {
-            *count(self.file(id)) -= 1;
-        }
-    }
-
-    fn settle_names(&mut self, settled: impl Fn(&Edit) -> bool) {
-        let mut ops = std::mem::take(&mut self.pending_names);
-        let mut touched = Vec::new();
-        for op in &mut ops {
-            let (now, later) = std::mem::take(&mut op.edits).into_iter().partition(|edit| settled(edit));
-            op.edits = later;
-            let now: Vec<Edit> = now;
-            for edit in now {
-                let dir = self.dirs.get_mut(&edit.dir).expect("a directory lives as long as its names");
-                let before = set(&mut dir.durable, &edit);
-                self.count_links(before, edit.node, |inode| &mut inode.links_durable);
-                touched.extend([before, edit.node].into_iter().flatten());
-            }
-        }
-        ops.retain(|op| !op.edits.is_empty());
-        self.pending_names = ops;
-        for node in touched {
-            if let Node::File(id) = node {
-                self.forget_if_gone(id);
-            }
-        }
-    }
-
-    pub(crate) fn sync_dir(&mut self, dir: u64) -> io::Result<()> {
-        if let Some((_, fault)) = self.sync_fails() {
-            // The names stay visible, but nothing will ever write them.
-            self.pending_names.retain_mut(|op| {
-                op.edits.retain(|edit| edit.dir != dir);
-                !op.edits.is_empty()
-            });
-            return Err(fault);
-        }
-        match self.names {
-            NamePolicy::SyncDir => self.settle_names(|edit| edit.dir == dir),
-            NamePolicy::Journaled => self.settle_names(|_| true),
-        }
-        Ok(())
-    }
-
-    /// Forgets a file that no name, no pending change of names and no handle can reach.
-    pub(crate) fn forget_if_gone(&mut self, id: u64) {
-        let Some(inode) = self.files.get(&id) else { return };
-        let named = inode.links_cached > 0 || inode.links_durable > 0;
-        let pending = || self.pending_names.iter().flat_map(|op| &op.edits).any(|e| e.node == Some(Node::File(id)));
-        if !named && inode.handles == 0 && !pending() {
-            self.files.remove(&id);
-            self.bad_bytes.remove(&id);
-        }
-    }
-
-    /// Counts the links anew and forgets what can't be reached; after a restart nobody holds a handle.
-    pub(crate) fn recount(&mut self) {
-        for inode in self.files.values_mut() {
-            (inode.links_cached, inode.links_durable, inode.handles) = (0, 0, 0);
-        }
-        let dirs: Vec<Dir> = self.dirs.values().cloned().collect();
-        for dir in dirs {
-            for node in dir.cache.values() {
-                self.count_links(None, Some(*node), |inode| &mut inode.links_cached);
-            }
-            for node in dir.durable.values() {
-                self.count_links(None, Some(*node), |inode| &mut inode.links_durable);
-            }
-        }
-        for id in self.files.keys().copied().collect::<Vec<u64>>() {
-            self.forget_if_gone(id);
-        }
-    }
-
-    // Bytes.
 
     fn push_change(&mut self, id: u64, what: Change, durable: bool) {
         let seq = self.fresh_seq();
@@ -470,7 +372,7 @@ impl State {
     }
 
     /// Counts a sync and says whether it is the one that fails.
-    fn sync_fails(&mut self) -> Option<(SyncFault, io::Error)> {
+    pub(crate) fn sync_fails(&mut self) -> Option<(SyncFault, io::Error)> {
         let (left, fault) = self.sync_fault.as_mut()?;
         *left -= 1;
         if *left > 0 {
@@ -493,14 +395,5 @@ impl State {
             return Err(eio());
         }
         Ok(inode.cache.read(buf, offset))
-    }
-}
-
-/// Changes one name and answers what it stood for.
-pub(crate) fn set(names: &mut Arc<Names>, edit: &Edit) -> Option<Node> {
-    let names = Arc::make_mut(names);
-    match edit.node {
-        Some(node) => names.insert(edit.name.clone(), node),
-        None => names.remove(&edit.name),
     }
 }
