@@ -15,8 +15,8 @@
 use std::any::Any;
 use std::fmt;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::id::CheckpointId;
 use crate::time::Watermark;
@@ -32,6 +32,15 @@ use crate::time::Watermark;
 pub trait Data: Send + Serialize + DeserializeOwned + 'static {}
 
 impl<T: Send + Serialize + DeserializeOwned + 'static> Data for T {}
+
+/// A bad record, as it came, and why it is bad.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejected<T> {
+    /// The record.
+    pub record: T,
+    /// What the function said about it.
+    pub reason: String,
+}
 
 /// A vector of records of one type, the type erased.
 pub struct Batch {

@@ -11,19 +11,10 @@ use std::fmt::Display;
 use std::marker::PhantomData;
 
 use cutwater_engine::element::Batch;
+pub use cutwater_engine::element::Rejected;
 use cutwater_engine::error::OperatorError;
 use cutwater_engine::graph::{Stream, TimeMode};
 use cutwater_engine::operator::{Context, Flow, Operator};
-use serde::{Deserialize, Serialize};
-
-/// A bad record, as it came, and why it is bad.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rejected<T> {
-    /// The record.
-    pub record: T,
-    /// What the function said about it.
-    pub reason: String,
-}
 
 /// The streams of [`TryMap::try_map`]: the good records, the bad ones.
 pub type Tried<T, U, M> = (Stream<U, M>, Stream<Rejected<T>, M>);

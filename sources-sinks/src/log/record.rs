@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use cutwater_engine::element::Rejected;
+
 use crate::codec::{Encode, EncodeError};
 use crate::csv::Row;
 use crate::text::Line;
@@ -142,6 +144,14 @@ impl ToRecord for Row {
     fn to_record(&self, record: &mut RecordBuf) {
         self.write_line(record.value());
         record.header("origin", Some(format!("{}:{}", self.file, self.line).into_bytes()));
+    }
+}
+
+/// A record that `try_map` rejected, with the reason in the header `error`.
+impl<R: ToRecord> ToRecord for Rejected<R> {
+    fn to_record(&self, record: &mut RecordBuf) {
+        self.record.to_record(record);
+        record.header("error", Some(self.reason.clone().into_bytes()));
     }
 }
 
