@@ -1,21 +1,22 @@
 //! Merges the watermarks of many channels into one, as a small total state machine.
 //!
-//! The promise: the merged watermark t is never above what every channel that isn't idle has promised, and it never goes back.
+//! The promise: the merged watermark t is never above what every channel that isn't idle has promised, and it never
+//! goes back.
 //!
-//! A channel is *active* at the watermark it last sent, *idle* (nothing to read for now; it doesn't hold back the others),
-//! or *finished* (it promised [`EventTime::MAX`], and stays so for ever). From that:
+//! A channel is *active* at the watermark it last sent, *idle* (nothing to read for now; it doesn't hold back the
+//! others), or *finished* (it promised [`EventTime::MAX`], and stays so for ever). From that:
 //!
 //! * some channel active: the minimum over the active ones, if it is above what was merged so far;
-//! * none active, some idle: idle, and the watermark stays where it was. An idle channel may come back, so that finished
-//!   neighbours must not carry the watermark to the end of time: all its records would be late;
+//! * none active, some idle: idle, and the watermark stays where it was. An idle channel may come back, so that
+//!   finished neighbours must not carry the watermark to the end of time: all its records would be late;
 //! * all finished: [`EventTime::MAX`].
 //!
 //! A channel that comes back below the merged watermark doesn't pull it back; it only holds it until it has caught up.
 //! A watermark on an idle channel makes it active.
 //!
-//! Not here, on purpose: the `End` of a channel. It promises nothing about event time: a channel that was stopped without
-//! a drain keeps its last promise, so that no window fires for records which the next attempt is still to read. Only
-//! `Watermark(MAX)` finishes a channel.
+//! Not here, on purpose: the `End` of a channel. It promises nothing about event time: a channel that was stopped
+//! without a drain keeps its last promise, so that no window fires for records which the next attempt is still to read.
+//! Only `Watermark(MAX)` finishes a channel.
 
 use crate::exchange::ChannelIndex;
 use crate::time::Watermark;
@@ -48,9 +49,9 @@ pub struct WatermarkMerger {
 }
 
 impl WatermarkMerger {
-    /// `restored` is where the merged watermark stood in the snapshot, [`EventTime::MIN`](crate::time::EventTime::MIN) for a
-    /// fresh start. All channels start active and without a promise. Forward [`WatermarkMerger::announcement`] before
-    /// anything else.
+    /// `restored` is where the merged watermark stood in the snapshot, [`EventTime::MIN`](crate::time::EventTime::MIN)
+    /// for a fresh start. All channels start active and without a promise. Forward [`WatermarkMerger::announcement`]
+    /// before anything else.
     ///
     /// # Panics
     ///
@@ -61,9 +62,22 @@ impl WatermarkMerger {
         WatermarkMerger { channels: vec![start; channels], merged: restored, idle: false }
     }
 
-    /// What this instance owes its outputs when it starts: its restored watermark, if it has one. The channels downstream start
-    /// without a promise, and an instance that stands at [`EventTime::MAX`](crate::time::EventTime::MAX) will never advance
-    /// again: without the announcement it would hold them back for ever.
+    /// Says before the first event that nothing will come on a channel until it says otherwise, because its sender has
+    /// nothing to read. Its own `Idle` will come too, but when, nobody knows: without this it would be a matter of luck
+    /// how far the merged watermark is when a record comes, and so which records are late. Idleness of the whole is
+    /// still only announced when a channel says so.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such channel.
+    pub fn expect_idle(&mut self, channel: ChannelIndex) {
+        self.channels[channel.index()].idle = true;
+    }
+
+    /// What this instance owes its outputs when it starts: its restored watermark, if it has one. The channels
+    /// downstream start without a promise, and an instance that stands at
+    /// [`EventTime::MAX`](crate::time::EventTime::MAX) will never advance again: without the announcement it would hold
+    /// them back for ever.
     pub fn announcement(&self) -> Option<Watermark> {
         (self.merged > Watermark::MIN).then_some(self.merged)
     }

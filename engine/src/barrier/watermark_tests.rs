@@ -33,8 +33,8 @@ fn state_after(events: impl Iterator<Item = Event>) -> State {
     if idle { State::Idle } else { State::Active(highest) }
 }
 
-/// The merged watermark and idleness after a history, by the words of the module's head: the highest, over all moments so far,
-/// of the minimum over the channels active then.
+/// The merged watermark and idleness after a history, by the words of the module's head: the highest, over all moments
+/// so far, of the minimum over the channels active then.
 fn definition(history: &[(usize, Event)], channels: usize, restored: Watermark) -> (Watermark, bool) {
     let mut merged = restored;
     let mut idle = false;
@@ -150,4 +150,22 @@ fn an_instance_restored_at_the_end_of_time_announces_it_because_it_will_never_ad
     assert_eq!(merger.announcement(), Some(EventTime::MAX));
     assert_eq!(merger.watermark(ChannelIndex(0), EventTime::MAX), Merged::Unchanged);
     assert_eq!(WatermarkMerger::new(1, EventTime::MIN).announcement(), None);
+}
+
+#[test]
+fn a_channel_that_is_expected_idle_never_holds_back_the_others_and_its_own_word_counts_from_then_on() {
+    let (busy, quiet) = (ChannelIndex(0), ChannelIndex(1));
+    let mut merger = WatermarkMerger::new(2, EventTime::MIN);
+    merger.expect_idle(quiet);
+    assert_eq!(merger.watermark(busy, EventTime(1)), Merged::Advance(EventTime(1)));
+    assert_eq!(merger.idle(quiet), Merged::Unchanged);
+    assert_eq!(merger.active(quiet), Merged::Unchanged);
+    assert_eq!(merger.watermark(busy, EventTime(2)), Merged::Unchanged);
+    // Where all are expected idle, the whole is idle only when they have said so: what is downstream wants to hear of
+    // it.
+    let mut merger = WatermarkMerger::new(2, EventTime::MIN);
+    merger.expect_idle(busy);
+    merger.expect_idle(quiet);
+    assert!(!merger.is_idle());
+    assert_eq!(merger.idle(quiet), Merged::Idle);
 }

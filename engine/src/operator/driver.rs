@@ -97,6 +97,13 @@ impl Driver {
         }
     }
 
+    /// Nothing will come on these channels until they say otherwise; see [`WatermarkMerger::expect_idle`].
+    pub(crate) fn expect_idle(&mut self, channels: impl IntoIterator<Item = usize>) {
+        for channel in channels {
+            self.merger.expect_idle(ChannelIndex(u32::try_from(channel).expect("fewer than 2^32 channels")));
+        }
+    }
+
     /// Lets the operator say what it has to say before the first frame.
     pub(crate) fn start(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Result<(), OperatorError> {
         self.call(usize::MAX, now, Unfinished::Start, effects, |operator, cx| {

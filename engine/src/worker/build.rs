@@ -115,7 +115,7 @@ fn splits_here(parts: &Parts, source: OperatorId) -> Result<Vec<SplitState>, Fai
 pub(crate) fn build(worker: &mut Worker, made: Vec<Made>, parts: &Parts) {
     worker.dataflow::<u64, _, _>(|scope| {
         let barriers = parts.snapshots.is_some().then(|| trigger(scope, parts));
-        let mut build = Build { scope, parts, barriers, open: HashMap::new(), acks: vec![] };
+        let mut build = Build { scope, parts, barriers, open: HashMap::new(), acks: vec![], unread: HashMap::new() };
         for node in made {
             build.node(node);
         }
@@ -143,6 +143,9 @@ struct Build<'s, 'p> {
     barriers: Option<Barriers<'s>>,
     open: HashMap<(OperatorId, usize), OpenPort<'s>>,
     acks: Vec<Acks<'s>>,
+    /// Per operator and worker, whether no source that it reads from, near or far, has a split on a worker that sends to it.
+    /// Every worker knows that of all instances.
+    unread: HashMap<OperatorId, Vec<bool>>,
 }
 
 impl<'s> Build<'s, '_> {
@@ -186,6 +189,10 @@ impl<'s> Build<'s, '_> {
 
     fn source(&mut self, id: OperatorId, name: String, driver: Box<dyn SourceDriver>, splits: Vec<SplitState>) {
         let parts = self.parts;
+        let workers = parts.assignment.workers().get();
+        let listed = parts.splits.get(&id).map_or(&[][..], Vec::as_slice);
+        let no_split = |worker| splits_of(listed, WorkerIndex(worker), workers).is_empty();
+        self.unread.insert(id, (0..workers).map(no_split).collect());
         let instance = InstanceId { operator: id, worker: parts.worker };
         let mut builder = OperatorBuilder::new(name.clone(), self.scope);
         let address = builder.operator_info().address;
@@ -266,8 +273,21 @@ impl<'s> Build<'s, '_> {
         let mut builder = OperatorBuilder::new(name.clone(), self.scope);
         let address = builder.operator_info().address;
         let (mut handles, mut in_edges, mut port_of) = (vec![], vec![], vec![]);
+        let (mut unread, mut unread_channels) = (vec![true; parts.assignment.workers().get() as usize], vec![]);
         for (port, InputEdge { from, port: from_port, route }) in inputs.into_iter().enumerate() {
             let open = self.open.remove(&(from, from_port)).expect("an operator comes after those it reads from");
+            let senders = &self.unread[&from];
+            match route {
+                Route::Local => {
+                    unread.iter_mut().zip(senders).for_each(|(unread, sender)| *unread &= sender);
+                    unread_channels.push(senders[parts.worker.0 as usize]);
+                }
+                Route::ByKey(_) => {
+                    let nobody_sends = senders.iter().all(|sender| *sender);
+                    unread.iter_mut().for_each(|unread| *unread &= nobody_sends);
+                    unread_channels.extend_from_slice(senders);
+                }
+            }
             let (handle, edge) = connect(&mut builder, open, route, parts);
             builder.set_notify_for(port, FrontierInterest::Never);
             port_of.extend(std::iter::repeat_n(port, edge.channels()));
@@ -278,6 +298,8 @@ impl<'s> Build<'s, '_> {
         let (data, ack) = self.outputs(&mut builder, id, outputs, &readers);
         let mut driver = Driver::new(operator, port_of, outputs, parts.first, parts.limits.batch_records);
         driver.counters = parts.restore.counters(id, driver.counters.clone());
+        driver.expect_idle(unread_channels.iter().enumerate().filter(|(_, unread)| **unread).map(|(channel, _)| channel));
+        self.unread.insert(id, unread);
         let waker = activating(self.scope, &address);
         let snapshots = parts.snapshots.as_ref().map(|(config, files)| {
             let origin = SnapshotOrigin {
