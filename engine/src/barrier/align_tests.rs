@@ -23,9 +23,9 @@ fn channel(barriers: u64) -> Vec<Frame> {
     frames
 }
 
-/// Walks all orders in which an instance can process its channels, respecting `held`, and checks each cut against the definition:
-/// on every channel everything before the barrier has been processed and nothing after it; on a channel that ends without the
-/// barrier, everything.
+/// Walks all orders in which an instance can process its channels, respecting `held`, and checks each cut against the
+/// definition: on every channel everything before the barrier has been processed and nothing after it; on a channel
+/// that ends without the barrier, everything.
 ///
 /// Orders that lead to the same places are walked on once; that they then have the same aligner is checked.
 struct Walk {
@@ -146,8 +146,8 @@ enum Event {
     End(u32),
 }
 
-/// All words of up to five events on two channels, against the grammar written down separately: on a channel barriers rise by one
-/// from the first, nothing comes after End, nothing while held.
+/// All words of up to five events on two channels, against the grammar written down separately: on a channel barriers
+/// rise by one from the first, nothing comes after End, nothing while held.
 #[test]
 fn any_frame_out_of_order_is_refused_by_name_and_changes_nothing() {
     let mut alphabet = vec![];

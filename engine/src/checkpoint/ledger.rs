@@ -1,5 +1,5 @@
-//! What trigger and coordinator share on worker 0, as pure logic: which checkpoint starts when, what each manifest lists, and in
-//! which order things are published and committed.
+//! What trigger and coordinator share on worker 0, as pure logic: which checkpoint starts when, what each manifest
+//! lists, and in which order things are published and committed.
 //!
 //! ```text
 //!   poll -> start -> [report ..] -> frontier -> next_publication -> published -> (commit) -> committed
@@ -10,9 +10,10 @@
 //! * Manifest m lists everything prepared since the last manifest: its own committables and those of every checkpoint
 //!   declined in between, older ones first. The permit for m covers exactly those (I-6).
 //! * Manifests are published one at a time, in order; commits are acknowledged in order.
-//! * A manifest is *final* if every instance in it says that it is exhausted. With the *last* manifest (final, or the one a stop
-//!   asked for) committed and nothing under way, the trigger closes.
-//! * What is a hint here (when to start) never decides what is correct; what is correct (what a manifest lists) never depends on time.
+//! * A manifest is *final* if every instance in it says that it is exhausted. With the *last* manifest (final, or the
+//!   one a stop asked for) committed and nothing under way, the trigger closes.
+//! * What is a hint here (when to start) never decides what is correct; what is correct (what a manifest lists) never
+//!   depends on time.
 //!
 //! Time is a `Duration` since any fixed moment; the caller reads the clock.
 
@@ -106,7 +107,8 @@ pub struct Ledger {
     last_start: Duration,
     /// The newest checkpoint started when no source had anything left, or after a stop: the last one if it completes.
     closing: Option<CheckpointId>,
-    /// The last one was started at once. If it comes to nothing the next waits for its turn, or a lasting fault would be a busy loop.
+    /// The last one was started at once. If it comes to nothing the next waits for its turn, or a lasting fault would
+    /// be a busy loop.
     hurried: bool,
     in_flight: VecDeque<InFlight>,
     settled: VecDeque<(CheckpointId, Settled)>,
@@ -250,12 +252,13 @@ impl Ledger {
         self.in_flight.iter().filter(|f| !f.pending.declined()).map(|f| f.started + self.pace.timeout).min()
     }
 
-    /// The ack frontier stands at `frontier`: everything below has passed; `None` is the empty frontier. Answers what was
-    /// declined; what is complete comes from [`Ledger::next_publication`].
+    /// The ack frontier stands at `frontier`: everything below has passed; `None` is the empty frontier. Answers what
+    /// was declined; what is complete comes from [`Ledger::next_publication`].
     ///
     /// # Errors
     ///
-    /// If a checkpoint has passed without exactly one report per instance: the attempt must end, nothing more may be published.
+    /// If a checkpoint has passed without exactly one report per instance: the attempt must end, nothing more may be
+    /// published.
     pub fn frontier(&mut self, frontier: Option<CheckpointId>) -> Result<Vec<Declined>, Incomplete> {
         let mut declined = vec![];
         let passed = |flight: &mut InFlight| frontier.is_none_or(|at| flight.pending.checkpoint() < at);
@@ -306,8 +309,8 @@ impl Ledger {
         Permit::new(proof, publishing.committables)
     }
 
-    /// The manifest being published certainly doesn't exist and never will (it was refused before its name was made): the
-    /// checkpoint is declined after all. Never for an unknown outcome: that ends the attempt.
+    /// The manifest being published certainly doesn't exist and never will (it was refused before its name was made):
+    /// the checkpoint is declined after all. Never for an unknown outcome: that ends the attempt.
     ///
     /// # Panics
     ///
@@ -358,8 +361,8 @@ impl Ledger {
         self.in_flight.front().map(|flight| flight.pending.awaited().collect()).unwrap_or_default()
     }
 
-    /// Names of the state files that this attempt may still put into a manifest: those of everything not yet published, and of
-    /// the newest part of each instance, declined or not. None of them may be deleted.
+    /// Names of the state files that this attempt may still put into a manifest: those of everything not yet published,
+    /// and of the newest part of each instance, declined or not. None of them may be deleted.
     pub fn live_files(&self) -> BTreeSet<String> {
         let settled = self.settled.iter().flat_map(|(_, settled)| match settled {
             Settled::Complete(snapshots) => snapshots,
@@ -372,8 +375,8 @@ impl Ledger {
         whole.chain(pending).map(|file| file.name.clone()).collect()
     }
 
-    /// Files that declined checkpoints named: candidates for deletion, once nothing else names them. Taken out; those that
-    /// are still named go back in with [`Ledger::release`].
+    /// Files that declined checkpoints named: candidates for deletion, once nothing else names them. Taken out; those
+    /// that are still named go back in with [`Ledger::release`].
     pub fn take_released(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.released)
     }

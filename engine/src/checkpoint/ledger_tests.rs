@@ -319,8 +319,8 @@ impl World {
         true
     }
 
-    /// Manifest m lists all prepared since the last manifest: so after it the manifests together list everything prepared for
-    /// checkpoints up to m, each once, and in the order of checkpoints.
+    /// Manifest m lists all prepared since the last manifest: so after it the manifests together list everything
+    /// prepared for checkpoints up to m, each once, and in the order of checkpoints.
     fn assert_nothing_lost(&self, m: CheckpointId) {
         let mut expected: Vec<_> = self.prepared.iter().filter(|(n, _)| *n <= m).map(|(n, c)| (*n, c)).collect();
         expected.sort();

@@ -1,13 +1,14 @@
 //! One checkpoint between its trigger and its end, as the coordinator sees it.
 //!
-//! The promise (I-5): a checkpoint is [`Settled::Complete`] only if the ack frontier has passed it **and** every instance of
-//! the plan has sent exactly one [`SnapshotRef`] for it.
+//! The promise (I-5): a checkpoint is [`Settled::Complete`] only if the ack frontier has passed it **and** every
+//! instance of the plan has sent exactly one [`SnapshotRef`] for it.
 //!
 //! Why both. The frontier alone is fail-deadly: dropping a capability means "done" whatever the reason, so after a lost
-//! acknowledgement, or behind a worker that caught a panic, the frontier passes all the same. The count alone can't say when a
-//! declined checkpoint is over, and what it has prepared must be known before the next manifest is written.
+//! acknowledgement, or behind a worker that caught a panic, the frontier passes all the same. The count alone can't say
+//! when a declined checkpoint is over, and what it has prepared must be known before the next manifest is written.
 //!
-//! * Reports are taken until the frontier passes, also after a `Failed` or a time-out: their committables are carried over.
+//! * Reports are taken until the frontier passes, also after a `Failed` or a time-out: their committables are carried
+//!   over.
 //! * When the frontier has passed and something is missing, or came twice, that is no declined checkpoint but a broken
 //!   promise: [`Incomplete`] ends the attempt.
 
@@ -50,7 +51,8 @@ pub enum Accepted {
     Duplicate,
     /// The plan has no such instance; the checkpoint can't be complete any more.
     Unknown,
-    /// The checkpoint isn't pending: it was settled before, or never triggered. Answered by the [`Ledger`](super::Ledger).
+    /// The checkpoint isn't pending: it was settled before, or never triggered. Answered by the
+    /// [`Ledger`](super::Ledger).
     Discarded,
 }
 
@@ -94,8 +96,8 @@ pub enum Settled {
     },
 }
 
-/// The ack frontier has passed a checkpoint although the reports are not one per instance. Nothing may be published, and the
-/// attempt ends: someone gave up a capability without having done what it stood for (I-11).
+/// The ack frontier has passed a checkpoint although the reports are not one per instance. Nothing may be published,
+/// and the attempt ends: someone gave up a capability without having done what it stood for (I-11).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Incomplete {
     /// The checkpoint.

@@ -50,8 +50,9 @@ fn words(alphabet: &[Message], length: usize) -> Vec<Vec<Message>> {
     all
 }
 
-/// Two instances in the plan, messages also from a third, every word of up to five: a checkpoint is complete if and only if each
-/// instance of the plan said exactly once that its part is durable, nobody else said anything, and it wasn't too late.
+/// Two instances in the plan, messages also from a third, every word of up to five: a checkpoint is complete if and
+/// only if each instance of the plan said exactly once that its part is durable, nobody else said anything, and it
+/// wasn't too late.
 #[test]
 fn complete_means_exactly_one_part_of_each_instance_and_nothing_else() {
     use Message::{Durable, Failed, TimeOut};

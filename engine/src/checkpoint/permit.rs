@@ -1,14 +1,14 @@
 //! The right to commit, as a value.
 //!
-//! Holding a [`Permit`] is the right to commit what it lists; nothing else is. One is only made from a [`Published`], and that
-//! is only made where a manifest has been published and synced, or was found, verified and synced at recovery (I-6). So a
-//! commit before its manifest can't be written down by accident.
+//! Holding a [`Permit`] is the right to commit what it lists; nothing else is. One is only made from a [`Published`],
+//! and that is only made where a manifest has been published and synced, or was found, verified and synced at recovery
+//! (I-6). So a commit before its manifest can't be written down by accident.
 
 use crate::checkpoint::Committable;
 use crate::id::{Attempt, CheckpointId};
 
-/// Proof that a manifest is durable: its name is in a synced directory and its content has been written and synced, or read
-/// back and verified.
+/// Proof that a manifest is durable: its name is in a synced directory and its content has been written and synced, or
+/// read back and verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
     checkpoint: CheckpointId,

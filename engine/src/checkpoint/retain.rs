@@ -1,13 +1,14 @@
 //! Which manifests stay, and which state files may go. Pure, over sets of names.
 //!
-//! * The newest `keep` committed manifests stay, and everything newer than the oldest of those, and what a person pinned (a savepoint).
+//! * The newest `keep` committed manifests stay, and everything newer than the oldest of those, and what a person
+//!   pinned (a savepoint).
 //! * A manifest that isn't committed always stays: recovery must commit what it lists.
 //! * A state file may go when no manifest that stays and no part that the live attempt may still publish names it.
-//! * Manifests first, durably, then files: a manifest may never name a file that is gone (I-5). So a [`Retirement`] hands out its
-//!   files only to those who say that the manifests are gone.
-//! * During an attempt only files that something has *named* are candidates. A file of the live attempt that nothing has named is
-//!   one whose `SnapshotRef` is still under way. What older attempts left unnamed is swept ([`sweep`]), once the base of the
-//!   live attempt is recorded: from then on no older attempt can publish anything that counts.
+//! * Manifests first, durably, then files: a manifest may never name a file that is gone (I-5). So a [`Retirement`]
+//!   hands out its files only to those who say that the manifests are gone.
+//! * During an attempt only files that something has *named* are candidates. A file of the live attempt that nothing
+//!   has named is one whose `SnapshotRef` is still under way. What older attempts left unnamed is swept ([`sweep`]),
+//!   once the base of the live attempt is recorded: from then on no older attempt can publish anything that counts.
 
 use std::collections::BTreeSet;
 
@@ -36,8 +37,8 @@ pub struct Retirement {
 }
 
 impl Retirement {
-    /// The manifests to delete, oldest first: then what is left is always the newest part of the timeline, pinned ones apart.
-    /// Once they are gone, the outcomes of the committables they list may be forgotten.
+    /// The manifests to delete, oldest first: then what is left is always the newest part of the timeline, pinned ones
+    /// apart. Once they are gone, the outcomes of the committables they list may be forgotten.
     pub fn manifests(&self) -> &[ManifestName] {
         &self.manifests
     }
@@ -60,9 +61,9 @@ impl Retirement {
 
 /// What may go now.
 ///
-/// `manifests`: all of the live timeline, in any order. `keep`: how many committed ones stay. `live`: what the live attempt may
-/// still put into a manifest ([`Ledger::live_files`](super::Ledger::live_files)). `released`: what only declined checkpoints may
-/// have named ([`Ledger::take_released`](super::Ledger::take_released)).
+/// `manifests`: all of the live timeline, in any order. `keep`: how many committed ones stay. `live`: what the live
+/// attempt may still put into a manifest ([`Ledger::live_files`](super::Ledger::live_files)). `released`: what only
+/// declined checkpoints may have named ([`Ledger::take_released`](super::Ledger::take_released)).
 ///
 /// # Panics
 ///
@@ -109,9 +110,9 @@ impl BaseRecorded {
     }
 }
 
-/// What older attempts left behind: the manifests outside the timeline (`orphaned`), then the files of older attempts that no
-/// manifest of the timeline names. Files of the live attempt are never touched. For the sweep at the start of an attempt; no
-/// operator has started, so nothing else names a file.
+/// What older attempts left behind: the manifests outside the timeline (`orphaned`), then the files of older attempts
+/// that no manifest of the timeline names. Files of the live attempt are never touched. For the sweep at the start of
+/// an attempt; no operator has started, so nothing else names a file.
 pub fn sweep<'a>(
     base: BaseRecorded,
     timeline: &[StoredManifest],

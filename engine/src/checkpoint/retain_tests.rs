@@ -120,8 +120,8 @@ fn turn() -> impl Strategy<Value = Turn> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// A run with a ledger: at each moment every file that something names is on the disk, and once the janitor has been round
-    /// nothing else is.
+    /// A run with a ledger: at each moment every file that something names is on the disk, and once the janitor has
+    /// been round nothing else is.
     #[test]
     fn over_a_whole_run_no_named_file_goes_and_nothing_leaks(turns in prop::collection::vec(turn(), 1..40), keep in 1usize..4) {
         let who = |operator| InstanceId { operator: OperatorId(operator), worker: WorkerIndex(0) };

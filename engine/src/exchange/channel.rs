@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Which input channel of an operator instance, from 0, in the order of the plan. A channel is (edge, sending worker): a
-/// `union` of two edges on two workers has four. Order is promised inside a channel, never across channels.
+/// Which input channel of an operator instance, from 0, in the order of the plan. A channel is (edge, sending worker):
+/// a `union` of two edges on two workers has four. Order is promised inside a channel, never across channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelIndex(pub u32);
 

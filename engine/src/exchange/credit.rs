@@ -1,19 +1,21 @@
 //! Back-pressure on one edge, seen from the sender: how much may be under way to each receiver.
 //!
-//! The promise: what is under way to a receiver and not yet *processed* there is bounded, whatever the input does (I-9), and
-//! yet no barrier ever waits for a record.
+//! The promise: what is under way to a receiver and not yet *processed* there is bounded, whatever the input does
+//! (I-9), and yet no barrier ever waits for a record.
 //!
-//! * A record costs one unit, and so does a watermark, `Idle` or `Active`. Units come back when the frame has been processed,
-//!   not when it was pulled: what an operator keeps in the queue of a held channel is still under way.
-//! * A sender may send while [`EdgeCredit::open`]: every receiver has less than the limit under way. The last batch may overshoot,
-//!   so that a batch larger than what is left never needs to be split: at most limit - 1 + one batch is under way.
-//! * Barriers and `End` never wait. They have an allowance instead: concurrent checkpoints + 1 barriers and one `End` per receiver.
-//!   To exceed it is an error of this program. What [`SignalCoalescer`](super::SignalCoalescer) flushes before a barrier or `End`
-//!   (at most two frames) is sent with them and costs units like any other signal, even above the limit.
+//! * A record costs one unit, and so does a watermark, `Idle` or `Active`. Units come back when the frame has been
+//!   processed, not when it was pulled: what an operator keeps in the queue of a held channel is still under way.
+//! * A sender may send while [`EdgeCredit::open`]: every receiver has less than the limit under way. The last batch may
+//!   overshoot, so that a batch larger than what is left never needs to be split: at most limit - 1 + one batch is
+//!   under way.
+//! * Barriers and `End` never wait. They have an allowance instead: concurrent checkpoints + 1 barriers and one `End`
+//!   per receiver. To exceed it is an error of this program. What [`SignalCoalescer`](super::SignalCoalescer) flushes
+//!   before a barrier or `End` (at most two frames) is sent with them and costs units like any other signal, even above
+//!   the limit.
 //!
-//! Together with "a barrier goes to all outputs in one step" this can't deadlock, diamonds included; `credit_tests.rs` shows it by
-//! visiting every state of a small model. Gating is per input and sits in the operator, never in the puller: a gated puller
-//! would hold back barriers.
+//! Together with "a barrier goes to all outputs in one step" this can't deadlock, diamonds included; `credit_tests.rs`
+//! shows it by visiting every state of a small model. Gating is per input and sits in the operator, never in the
+//! puller: a gated puller would hold back barriers.
 
 /// Why an event can't be. Always an error of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -109,8 +111,8 @@ impl EdgeCredit {
         }
     }
 
-    /// Whether records and signals may be sent: every receiver is below the limit. It is asked for all together because the
-    /// sender can't know where the records of its next input will go.
+    /// Whether records and signals may be sent: every receiver is below the limit. It is asked for all together because
+    /// the sender can't know where the records of its next input will go.
     pub fn open(&self) -> bool {
         self.closed == 0
     }
@@ -145,8 +147,8 @@ impl EdgeCredit {
         Ok(())
     }
 
-    /// A further batch of a call that began while the edge was open leaves: one call may make several batches, and what a router had
-    /// open joins them, so what is under way is bounded by the limit plus what one call produces.
+    /// A further batch of a call that began while the edge was open leaves: one call may make several batches, and what
+    /// a router had open joins them, so what is under way is bounded by the limit plus what one call produces.
     ///
     /// # Errors
     ///

@@ -76,8 +76,9 @@ fn to_return_more_than_came_is_refused_and_changes_nothing() {
 
 // ---- no deadlock: every state of a small model ----
 //
-// Sources, operators and sinks as the wiring steps them: one frame at a time, of any channel that isn't held; records only while
-// every output is open; barriers and End always. Every order of steps is tried, and every way in which keys can fall.
+// Sources, operators and sinks as the wiring steps them: one frame at a time, of any channel that isn't held; records
+// only while every output is open; barriers and End always. Every order of steps is tried, and every way in which keys
+// can fall.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Frame {
@@ -168,9 +169,10 @@ impl Model {
     }
 
     fn start(&self, records: &[u64]) -> State {
+        assert_eq!(records.len(), self.workers);
         let mut state = vec![];
         for operator in 0..self.operators {
-            for worker in 0..self.workers {
+            for records in records {
                 let channels = self.channels[operator].len();
                 let receivers = |edge: &Edge| if edge.exchange { self.workers } else { 1 };
                 state.push(Instance {
@@ -180,7 +182,7 @@ impl Model {
                         .iter()
                         .map(|(_, edge)| EdgeCredit::new(receivers(edge), self.limit, self.concurrent))
                         .collect(),
-                    records: if channels == 0 { records[worker] } else { 0 },
+                    records: if channels == 0 { *records } else { 0 },
                     barrier: 0,
                     unsent: VecDeque::new(),
                     ended: false,
@@ -334,8 +336,8 @@ impl Model {
         }
     }
 
-    /// Visits every state; answers how many there are, and the first from which nothing can happen before everything has ended.
-    /// `records`: what the source on each worker has.
+    /// Visits every state; answers how many there are, and the first from which nothing can happen before everything
+    /// has ended. `records`: what the source on each worker has.
     fn search(&self, records: &[u64]) -> (usize, Option<State>) {
         let start = self.start(records);
         let mut seen = HashSet::from([start.clone()]);

@@ -1,13 +1,13 @@
 //! Key -> hash -> key group -> worker, as pure functions.
 //!
-//! The promise: equal keys meet on one worker, today, after a restart, after a rescale and in another build of the program.
-//! So everything here is fixed for the life of a job and is checked against the manifest at every restore: the canonical
-//! encoding, the hash ([`HASH_ID`], [`TEST_VECTORS`]) and the number of groups.
+//! The promise: equal keys meet on one worker, today, after a restart, after a rescale and in another build of the
+//! program. So everything here is fixed for the life of a job and is checked against the manifest at every restore: the
+//! canonical encoding, the hash ([`HASH_ID`], [`TEST_VECTORS`]) and the number of groups.
 //!
-//! * The hash is xxh3-64 of the canonical encoding, never `std::hash::Hash` of a user's type: that one may change with the
-//!   compiler, the platform and a derive.
-//! * The group is taken from bits 32..64 of the hash by multiply-shift. Hash tables use [`table_hash`], a second mix, so that
-//!   the keys of one worker, which share their upper bits, still spread over a table.
+//! * The hash is xxh3-64 of the canonical encoding, never `std::hash::Hash` of a user's type: that one may change with
+//!   the compiler, the platform and a derive.
+//! * The group is taken from bits 32..64 of the hash by multiply-shift. Hash tables use [`table_hash`], a second mix,
+//!   so that the keys of one worker, which share their upper bits, still spread over a table.
 //! * Every worker owns a contiguous range of groups; the ranges cover all groups and don't overlap.
 //!
 //! Not here: what a restore does with the ranges (`recovery/rescale.rs`).
@@ -52,12 +52,13 @@ impl KeySink for Vec<u8> {
 
 /// A key with a canonical encoding.
 ///
-/// The encoding is *stable* (the same bytes in every build and on every platform, for ever), *injective* (different keys,
-/// different bytes) and *prefix-free* (no key's encoding begins another's of the same type), so that fields simply follow
-/// each other. Integers are big-endian in their fixed width, signed ones in two's complement; strings and byte strings have
-/// their length before them; an `Option` has a byte 0 or 1 before it.
+/// The encoding is *stable* (the same bytes in every build and on every platform, for ever), *injective* (different
+/// keys, different bytes) and *prefix-free* (no key's encoding begins another's of the same type), so that fields
+/// simply follow each other. Integers are big-endian in their fixed width, signed ones in two's complement; strings and
+/// byte strings have their length before them; an `Option` has a byte 0 or 1 before it.
 ///
-/// There is no implementation for `usize` (its width differs), for floating point (NaN, two zeros) or for hash maps (no order).
+/// There is no implementation for `usize` (its width differs), for floating point (NaN, two zeros) or for hash maps (no
+/// order).
 ///
 /// ```
 /// use cutwater_engine::exchange::{CanonicalKey, KeySink};
@@ -78,8 +79,8 @@ pub trait CanonicalKey {
     /// Appends the canonical encoding to `out`. It must write the same bytes each time it is called for an equal key.
     fn canonical<S: KeySink>(&self, out: &mut S);
 
-    /// xxh3-64 of the canonical encoding. Doesn't allocate. An implementation may override it with something faster that
-    /// gives the same value.
+    /// xxh3-64 of the canonical encoding. Doesn't allocate. An implementation may override it with something faster
+    /// that gives the same value.
     fn key_hash(&self) -> u64 {
         let mut sink = HashSink::new();
         self.canonical(&mut sink);
@@ -87,8 +88,8 @@ pub trait CanonicalKey {
     }
 }
 
-/// Keys up to this many bytes are gathered on the stack and hashed in one call; xxh3's streaming form, with its buffers of
-/// 576 bytes, costs several times as much for a short key.
+/// Keys up to this many bytes are gathered on the stack and hashed in one call; xxh3's streaming form, with its buffers
+/// of 576 bytes, costs several times as much for a short key.
 const SHORT_KEY_BYTES: usize = 128;
 
 /// Gathers a canonical encoding and hashes it, without allocating.
@@ -162,7 +163,8 @@ impl CanonicalKey for () {
 
 impl CanonicalKey for [u8] {
     fn canonical<S: KeySink>(&self, out: &mut S) {
-        // Four bytes of length do for all but monsters; `u32::MAX` says that eight follow, so that the encoding is total.
+        // Four bytes of length do for all but monsters; `u32::MAX` says that eight follow, so that the encoding is
+        // total.
         match u32::try_from(self.len()) {
             Ok(len) if len != u32::MAX => out.put(&len.to_be_bytes()),
             _ => {
@@ -255,8 +257,8 @@ pub fn canonical_bytes<K: CanonicalKey + ?Sized>(key: &K) -> Vec<u8> {
     bytes
 }
 
-/// The hashes of ten fixed keys, computed by *this* program. At a restore they are compared with those in the manifest: a
-/// program that hashes differently would look for keys on the wrong worker.
+/// The hashes of ten fixed keys, computed by *this* program. At a restore they are compared with those in the manifest:
+/// a program that hashes differently would look for keys on the wrong worker.
 pub fn test_vectors() -> [u64; 10] {
     let long = "cutwater".repeat(40);
     [
@@ -289,7 +291,8 @@ impl fmt::Display for KeyGroup {
     }
 }
 
-/// How many key groups a job has: from 1 to 65,536, fixed for its life. It bounds the number of workers that can share the keys.
+/// How many key groups a job has: from 1 to 65,536, fixed for its life. It bounds the number of workers that can share
+/// the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct KeyGroups(u32);
@@ -395,8 +398,8 @@ impl fmt::Display for GroupRange {
 
 /// Which worker owns which groups: worker w has `ceil(w x groups / workers) .. ceil((w + 1) x groups / workers)`.
 ///
-/// The shares differ by one group at most. With more workers than groups some own nothing; they are legal here and refused
-/// where a job is configured.
+/// The shares differ by one group at most. With more workers than groups some own nothing; they are legal here and
+/// refused where a job is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupAssignment {
     groups: KeyGroups,

@@ -1,12 +1,13 @@
 //! Coalesces what an instance says about event time, before it leaves on an edge.
 //!
-//! Watermarks and idleness are a state, not events: only the newest counts. While an edge has no credit the newest is kept
-//! here, and older ones vanish. A promise made later than it could have been is still true, so waiting is always safe; but
-//! everything said must be flushed before a barrier (the receiver's snapshot must know what the sender's snapshot has
-//! said, or it would wait after a restore for something that never comes again) and before `End`.
+//! Watermarks and idleness are a state, not events: only the newest counts. While an edge has no credit the newest is
+//! kept here, and older ones vanish. A promise made later than it could have been is still true, so waiting is always
+//! safe; but everything said must be flushed before a barrier (the receiver's snapshot must know what the sender's
+//! snapshot has said, or it would wait after a restore for something that never comes again) and before `End`.
 //!
 //! * What is drawn never goes back, never repeats, and is at most two frames: a watermark, then idleness.
-//! * A watermark ends idleness, as in [`WatermarkMerger`](crate::barrier::WatermarkMerger); so `Active` is said only without one.
+//! * A watermark ends idleness, as in [`WatermarkMerger`](crate::barrier::WatermarkMerger); so `Active` is said only
+//!   without one.
 
 use crate::barrier::Merged;
 use crate::time::Watermark;

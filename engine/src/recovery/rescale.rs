@@ -3,8 +3,9 @@
 //! * Every key group of every old worker goes to exactly one new worker, the one that owns the group now.
 //! * With the same number of workers every worker gets back exactly what it had.
 //!
-//! The number of groups never changes in a job's life; the manifest is checked for that before anything here is called. Splits need
-//! no plan here: a split's position stands in the manifest under the split's own name, whoever read it (`source/split.rs`).
+//! The number of groups never changes in a job's life; the manifest is checked for that before anything here is called.
+//! Splits need no plan here: a split's position stands in the manifest under the split's own name, whoever read it
+//! (`source/split.rs`).
 
 use std::num::NonZeroU32;
 
@@ -22,8 +23,8 @@ pub struct StatePiece {
     pub whole: bool,
 }
 
-/// From where `worker` of `new` workers loads its keyed state, if `old` workers wrote it. In the order of the old workers, which is
-/// also that of the groups.
+/// From where `worker` of `new` workers loads its keyed state, if `old` workers wrote it. In the order of the old
+/// workers, which is also that of the groups.
 ///
 /// # Panics
 ///

@@ -4,19 +4,23 @@
 //!   claim attempts/k -> fence all older ones -> read the facts -> RESOLVE -> record attempts/k.base -> commit, abort -> start
 //! ```
 //!
-//! The timeline. Several attempts may have published manifests, and a dead one's last publication may appear late. Which of them
-//! count is decided by the recorded bases alone: *the newest attempt with a base is the tip; its own manifests count, the manifest it
-//! started from, those of that manifest's attempt up to there, and so on back to a start from nothing.* What lies beside that is
-//! orphaned: nothing ever goes on from it. An attempt that recorded no base did nothing that matters.
+//! The timeline. Several attempts may have published manifests, and a dead one's last publication may appear late.
+//! Which of them count is decided by the recorded bases alone: *the newest attempt with a base is the tip; its own
+//! manifests count, the manifest it started from, those of that manifest's attempt up to there, and so on back to a
+//! start from nothing.* What lies beside that is orphaned: nothing ever goes on from it. An attempt that recorded no
+//! base did nothing that matters.
 //!
-//! It is the chain that counts, not the lowest base: an attempt that was overtaken between reading and recording may record an old
-//! base late, and must not cut off what its successor stands on (`docs/decisions/0010-timeline-by-chain.md`).
+//! It is the chain that counts, not the lowest base: an attempt that was overtaken between reading and recording may
+//! record an old base late, and must not cut off what its successor stands on
+//! (`docs/decisions/0010-timeline-by-chain.md`).
 //!
-//! What always holds, whatever the facts are (tested over all small ones, and over all interleavings of a small protocol):
+//! What always holds, whatever the facts are (tested over all small ones, and over all interleavings of a small
+//! protocol):
 //!
-//! * An orphaned manifest is never resumed from, and an attempt never starts below a committed manifest of the timeline unless
-//!   a person asked for the fork.
-//! * Everything that the timeline lists up to the base and that isn't recorded as committed is committed again, in order.
+//! * An orphaned manifest is never resumed from, and an attempt never starts below a committed manifest of the timeline
+//!   unless a person asked for the fork.
+//! * Everything that the timeline lists up to the base and that isn't recorded as committed is committed again, in
+//!   order.
 //! * The next checkpoint number is above every number ever seen, in whatever name.
 //! * What can't be is refused with the names, never guessed around; nothing is changed by refusing.
 
@@ -118,8 +122,8 @@ pub struct Resume {
     pub manifest: ManifestName,
     /// It is final: once committed, there is nothing left to do.
     pub is_final: bool,
-    /// The manifests, in this order, whose committables must be committed before anything runs: every one of the timeline up to
-    /// the base that isn't recorded as committed.
+    /// The manifests, in this order, whose committables must be committed before anything runs: every one of the
+    /// timeline up to the base that isn't recorded as committed.
     pub recommit: Vec<ManifestName>,
     /// This forks the timeline: the base must be recorded as forked.
     pub forks: bool,
@@ -240,8 +244,8 @@ pub fn next_checkpoint(facts: &Facts) -> CheckpointId {
 }
 
 fn decide(facts: &Facts, want: Want) -> Result<Resolution, Refusal> {
-    // 1. Is it still our turn? A claim of a higher number ends this attempt before it looks at anything else; so does a base
-    //    under our own number, which only somebody else can have recorded.
+    // 1. Is it still our turn? A claim of a higher number ends this attempt before it looks at anything else; so does a
+    //    base under our own number, which only somebody else can have recorded.
     if let Some(by) = facts.claimed.iter().copied().chain(facts.bases.keys().copied()).filter(|a| *a > facts.own).max()
     {
         return Ok(Resolution::Fenced { by });
@@ -353,8 +357,9 @@ fn consistent(facts: &Facts, chain: &[Link]) -> Result<(), Refusal> {
         }
     }
     for manifest in facts.committed.iter().filter(|m| !on_timeline(chain, **m)) {
-        // A fenced attempt can't commit, and it was fenced before the facts were read: so without a fork nobody of the timeline
-        // ever passes over a committed manifest. If one did, somebody's clock, disk or hand has broken a promise.
+        // A fenced attempt can't commit, and it was fenced before the facts were read: so without a fork nobody of the
+        // timeline ever passes over a committed manifest. If one did, somebody's clock, disk or hand has broken a
+        // promise.
         let successor = chain.iter().rev().find(|link| link.attempt > manifest.attempt);
         if successor.is_none_or(|link| !link.base.forked) {
             return Err(Refusal::CommittedOrphan { manifest: *manifest, by: successor.map(|link| link.attempt) });
@@ -364,7 +369,8 @@ fn consistent(facts: &Facts, chain: &[Link]) -> Result<(), Refusal> {
 }
 
 /// Retention never takes the newest of the timeline. So if the newest base or the newest record of a commit lies above
-/// everything that is left, something was deleted that must not have been, and a fresh start would write all output again.
+/// everything that is left, something was deleted that must not have been, and a fresh start would write all output
+/// again.
 fn nothing_lost(facts: &Facts, chain: &[Link], newest: Option<ManifestName>) -> Result<(), Refusal> {
     let base = chain.first().and_then(|tip| tip.base.from).map(|from| from.checkpoint);
     let committed = facts.committed.iter().filter(|m| on_timeline(chain, **m)).map(|m| m.checkpoint).next_back();
@@ -387,7 +393,8 @@ fn asked_for(
     };
     let (committed, undecided): (Vec<ManifestName>, Vec<ManifestName>) =
         timeline.iter().copied().filter(|m| *m > base).partition(|m| facts.committed.contains(m));
-    if !fork && !(committed.is_empty() && undecided.is_empty()) {
+    let beyond = committed.len() + undecided.len();
+    if beyond > 0 && !fork {
         return Err(Refusal::Forks { asked, committed, undecided });
     }
     Ok(base)

@@ -195,8 +195,8 @@ fn deleted_manifests_are_noticed_instead_of_starting_from_nothing() {
 
 // ---- every small store ----
 
-/// Where the timeline of an attempt runs, said again, recursively: a manifest counts for attempt `of` if it is its own and above
-/// its base, or if it counts for the attempt it started from and isn't above that base.
+/// Where the timeline of an attempt runs, said again, recursively: a manifest counts for attempt `of` if it is its own
+/// and above its base, or if it counts for the attempt it started from and isn't above that base.
 fn counts_for(facts: &Facts, of: Attempt, manifest: ManifestName) -> bool {
     match facts.bases.get(&of).map(|base| base.from) {
         None => false,
@@ -344,9 +344,9 @@ fn for_every_small_store_the_answer_is_what_it_claims_to_be() {
 
 // ---- every interleaving of a small protocol ----
 //
-// Up to three attempts run against one store and one transactional sink. A later one may begin at any moment, and the older
-// one may go on as a zombie for as long as it likes: that is also what a crash looks like, with the zombie never moving
-// again. Each checkpoint takes in one more record; its output is that record's number.
+// Up to three attempts run against one store and one transactional sink. A later one may begin at any moment, and the
+// older one may go on as a zombie for as long as it likes: that is also what a crash looks like, with the zombie never
+// moving again. Each checkpoint takes in one more record; its output is that record's number.
 
 /// What an attempt is about to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -655,7 +655,8 @@ fn however_three_attempts_interleave_no_output_is_lost_or_doubled() {
     assert!(worlds > 10_000, "{worlds}");
 }
 
-/// A fourth one finds what the third left behind: here a base that the second recorded late would otherwise cut the third off.
+/// A fourth one finds what the third left behind: here a base that the second recorded late would otherwise cut the
+/// third off.
 #[test]
 fn however_four_attempts_interleave_no_output_is_lost_or_doubled() {
     let worlds = all_interleavings(4, 1, false);
