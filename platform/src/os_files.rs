@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -28,7 +29,7 @@ impl OsFiles {
 
 impl Files for OsFiles {
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(OsFile { file: options(how).open(path)?, path: path.to_path_buf(), direct: OnceLock::new() }))
+        Ok(Arc::new(OsFile { file: options(how).open(path)?, direct: OnceLock::new() }))
     }
 
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
@@ -86,7 +87,7 @@ impl Files for OsFiles {
         let file = options(Open::Create).open(path)?;
         match file.try_lock() {
             Ok(()) => {
-                Ok(Some(Box::new(OsLock(OsFile { file, path: path.to_path_buf(), direct: OnceLock::new() }))))
+                Ok(Some(Box::new(OsLock(OsFile { file, direct: OnceLock::new() }))))
             }
             Err(fs::TryLockError::WouldBlock) => Ok(None),
             Err(fs::TryLockError::Error(e)) => Err(e),
@@ -109,7 +110,6 @@ fn options(how: Open) -> fs::OpenOptions {
 #[derive(Debug)]
 struct OsFile {
     file: fs::File,
-    path: std::path::PathBuf,
     /// A second handle for synced writes that bypasses the page cache; `None` where the file system refuses it.
     direct: OnceLock<Option<fs::File>>,
 }
@@ -118,7 +118,9 @@ impl OsFile {
     fn direct(&self) -> Option<&fs::File> {
         let open = || {
             let flags = (OFlags::DIRECT | OFlags::DSYNC).bits();
-            fs::OpenOptions::new().write(true).custom_flags(flags.cast_signed()).open(&self.path).ok()
+            // By descriptor, not by name: the file may have been given another name since it was opened.
+            let same = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            fs::OpenOptions::new().write(true).custom_flags(flags.cast_signed()).open(same).ok()
         };
         self.direct.get_or_init(open).as_ref()
     }

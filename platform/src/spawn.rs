@@ -166,10 +166,13 @@ impl Spawn for Threads {
     }
 }
 
+/// A task that isn't running, and what its handles see.
+type Waiting = (Arc<Control>, Box<dyn Task>);
+
 /// Runs tasks on the thread that waits for them, in the order in which they were started.
 #[derive(Default, Clone)]
 pub struct Inline {
-    tasks: Arc<Mutex<VecDeque<(Arc<Control>, Box<dyn Task>)>>>,
+    tasks: Arc<Mutex<VecDeque<Waiting>>>,
 }
 
 impl Inline {
