@@ -133,12 +133,6 @@ impl LogLimits {
         (crate::wal::frame::FRAME_HEADER_BYTES + entry.max(self.group_bytes)).next_multiple_of(BLOCK_BYTES)
     }
 
-    /// The largest entry that a file can take at all.
-    pub(crate) fn entry_bytes_max(&self) -> usize {
-        let file = usize::try_from(self.wal_file_bytes).unwrap_or(usize::MAX);
-        file - BLOCK_BYTES - crate::wal::frame::FRAME_HEADER_BYTES
-    }
-
     /// Says what is wrong with these limits, if something is.
     ///
     /// # Errors

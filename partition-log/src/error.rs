@@ -262,14 +262,6 @@ pub enum CommitError {
     /// These are open, not prepared.
     #[error("{} transactions are not prepared, the first is {}", .0.len(), .0[0])]
     NotPrepared(Vec<TxnId>),
-    /// They don't end in one write. Happens only after the log's files were made smaller than when they were prepared.
-    #[error("ending the transactions takes {bytes} bytes, more than {limit}; raise wal_file_bytes")]
-    TooLarge {
-        /// Bytes the ending entry would have.
-        bytes: usize,
-        /// The limit.
-        limit: usize,
-    },
     /// The log takes no requests.
     #[error(transparent)]
     Down(#[from] Down),

@@ -68,6 +68,6 @@ pub use error::{
 pub use offset::{Offset, PartitionOffsets};
 pub use owner::{OwnerId, TxnId, TxnName};
 pub use producer::SequenceError;
-pub use status::{Status, TxnInfo};
+pub use status::{OwnerInfo, Status, TxnInfo};
 pub use topic::{Topic, TopicId, TopicPartition};
 pub use wal::frame::Outcome;

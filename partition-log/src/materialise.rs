@@ -119,9 +119,8 @@ impl Materialiser {
     fn warn(&mut self) {
         let now = self.shared.wall();
         let alarm = i64::try_from(self.shared.limits.prepared_alarm.as_millis()).unwrap_or(i64::MAX);
-        let oldest = status::oldest_prepared(&self.shared.lock().state);
-        let Some(oldest) = oldest.filter(|oldest| now.saturating_sub(oldest.since.0) >= alarm) else { return };
-        if now.saturating_sub(self.warned) >= alarm {
+        let late = status::late_prepared(&self.shared.lock().state, now, alarm);
+        if let Some(oldest) = late.filter(|_| now.saturating_sub(self.warned) >= alarm) {
             self.warned = now;
             tracing::warn!(
                 owner = %oldest.id.owner,
@@ -130,6 +129,14 @@ impl Materialiser {
                 age_seconds = now.saturating_sub(oldest.since.0) / 1000,
                 "a prepared transaction waits for its owner's decision and holds back readers and disk; commit or abort it"
             );
+        }
+    }
+}
+
+impl Drop for Materialiser {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.poison("the log's materialiser panicked");
         }
     }
 }

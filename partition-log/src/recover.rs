@@ -21,7 +21,7 @@ use crate::segment::SegmentError;
 use crate::segments::Segments;
 use crate::view::View;
 use crate::wal::frame::{FileHeader, Generation};
-use crate::wal::replay::{End, scan};
+use crate::wal::replay::{End, Found, scan};
 use crate::wal::ring::Ring;
 use crate::wal::writer::Writer;
 
@@ -92,20 +92,29 @@ fn recover(platform: &Platform, dir: &Path, limits: &LogLimits) -> Result<Parts,
     // The directories may have been created by a life that was cut off before it synced their names.
     files.sync_dir(dir).at("sync", dir)?;
     let mut found = scan(files, &wal_dir)?;
-    let (generation, imaged, mut state) = read_base(platform, dir, found.is_empty())?;
+    let base = read_base(platform, dir)?;
+    let is_new = base.is_none();
+    if is_new {
+        refuse_remains(files, dir, &mut found)?;
+    }
+    let (generation, imaged, mut state) = base.unwrap_or_default();
     let segments = Segments::new(platform, &partitions_dir, limits, &state);
     let mut view = View::of(&state);
     let mut portion = Portion::default();
-    let end = found.replay(generation, imaged, &mut |entry| {
-        let corrupt = |what: String| OpenError::Corrupt { path: wal_dir.clone(), what };
-        let before = portion.effects.len();
-        state.apply(&entry, &mut portion.effects).map_err(|e| corrupt(e.to_string()))?;
-        portion.bytes += portion.effects[before..].iter().map(effect_bytes).sum::<usize>();
-        if portion.bytes >= PORTION_BYTES {
-            portion.write(&segments, &mut view, limits).map_err(|e| segment_error(&partitions_dir, e))?;
-        }
-        Ok(())
-    })?;
+    let end = if is_new {
+        found.unused()
+    } else {
+        found.replay(generation, imaged, &mut |entry| {
+            let corrupt = |what: String| OpenError::Corrupt { path: wal_dir.clone(), what };
+            let before = portion.effects.len();
+            state.apply(&entry, &mut portion.effects).map_err(|e| corrupt(e.to_string()))?;
+            portion.bytes += portion.effects[before..].iter().map(effect_bytes).sum::<usize>();
+            if portion.bytes >= PORTION_BYTES {
+                portion.write(&segments, &mut view, limits).map_err(|e| segment_error(&partitions_dir, e))?;
+            }
+            Ok(())
+        })?
+    };
     portion.write(&segments, &mut view, limits).map_err(|e| segment_error(&partitions_dir, e))?;
     // A new life never continues a block of producer ids.
     state.next_producer = state.block_end;
@@ -118,6 +127,11 @@ fn recover(platform: &Platform, dir: &Path, limits: &LogLimits) -> Result<Parts,
     let (file_bytes, extend_bytes) = (limits.wal_file_bytes, limits.wal_extend_bytes);
     let ring = Ring::start(files.clone(), &wal_dir, found.slots, header, file_bytes, extend_bytes)?;
     platform.crash.reach("log.generation-started");
+    if is_new {
+        // Before the first frame: from here on a missing write-ahead file is noticed.
+        let image = BaseImage { generation: header.generation, position: header.start, state: &state.image() };
+        base_image::publish(platform, dir, &image)?;
+    }
     tracing::info!(
         dir = %dir.display(), generation = header.generation.number, position = end.position,
         frames = end.frames, "log opened"
@@ -135,21 +149,20 @@ fn next_generation(platform: &Platform, end: &End) -> FileHeader {
     }
 }
 
-/// The base image; in an empty directory the first one, published here.
-fn read_base(platform: &Platform, dir: &Path, no_wal: bool) -> Result<(Generation, u64, State), OpenError> {
-    let Some((path, bytes)) = base_image::newest(&platform.files, dir)? else {
-        let path = dir.join(base_image::DIR);
-        let partitions = dir.join(PARTITIONS_DIR);
-        let untouched = platform.files.read_dir(&partitions).at("list", &partitions)?.is_empty();
-        if !no_wal || !untouched {
-            let what = "there is no base image, but write-ahead files or partitions are there".to_string();
-            return Err(OpenError::Corrupt { path, what });
-        }
-        let (generation, state) = (Generation { number: 0, nonce: 0 }, State::default());
-        let image = BaseImage { generation, position: 0, state: &state.image() };
-        base_image::publish(platform, dir, &image)?;
-        return Ok((generation, 0, state));
-    };
+/// Without a base image there must be nothing to lose: a creation that was cut off leaves empty files at most.
+fn refuse_remains(files: &Arc<dyn Files>, dir: &Path, found: &mut Found) -> Result<(), OpenError> {
+    let partitions = dir.join(PARTITIONS_DIR);
+    let untouched = files.read_dir(&partitions).at("list", &partitions)?.is_empty();
+    if found.has_frames()? || !untouched {
+        let what = "there is no base image, but write-ahead frames or partitions are there".to_string();
+        return Err(OpenError::Corrupt { path: dir.join(base_image::DIR), what });
+    }
+    Ok(())
+}
+
+/// The newest base image: generation, position, state.
+fn read_base(platform: &Platform, dir: &Path) -> Result<Option<(Generation, u64, State)>, OpenError> {
+    let Some((path, bytes)) = base_image::newest(&platform.files, dir)? else { return Ok(None) };
     let image = base_image::read(&path, &bytes)?;
     let corrupt = |what: String| OpenError::Corrupt { path: path.clone(), what };
     let mut cursor = Cursor::new(image.state);
@@ -157,11 +170,7 @@ fn read_base(platform: &Platform, dir: &Path, no_wal: bool) -> Result<(Generatio
     if !cursor.is_empty() {
         return Err(corrupt("bytes are left over behind the state".to_string()));
     }
-    if no_wal && image.generation.number > 0 {
-        let what = "the base image names write-ahead files, but there are none".to_string();
-        return Err(OpenError::Corrupt { path: dir.join(WAL_DIR), what });
-    }
-    Ok((image.generation, image.position, state))
+    Ok(Some((image.generation, image.position, state)))
 }
 
 /// Replayed effects that haven't reached the segments.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use cutwater_platform::WallTime;
 
 use crate::core::{State, TxnPhase, TxnState};
-use crate::owner::TxnId;
+use crate::owner::{OwnerId, TxnId};
 use crate::topic::TopicPartition;
+use crate::wal::frame::Outcome;
 
 /// A live transaction as listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,19 @@ impl TxnInfo {
             partitions: txn.partitions.iter().map(|(at, first)| (*at, crate::Offset(*first))).collect(),
         }
     }
+}
+
+/// An owner as listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerInfo {
+    /// The owner.
+    pub id: OwnerId,
+    /// The attempt that may write.
+    pub attempt: u64,
+    /// Its live transactions.
+    pub live: Vec<TxnId>,
+    /// How its ended transactions ended, as far as that isn't forgotten.
+    pub outcomes: Vec<(TxnId, Outcome)>,
 }
 
 /// A log at a glance.
@@ -72,4 +86,9 @@ pub struct Status {
 pub(crate) fn oldest_prepared(state: &State) -> Option<TxnInfo> {
     let prepared = state.txns.values().filter(|txn| txn.phase == TxnPhase::Prepared);
     prepared.min_by_key(|txn| txn.since).map(TxnInfo::of)
+}
+
+/// The transaction that has been prepared for the longest time, if for `alarm` milliseconds or more.
+pub(crate) fn late_prepared(state: &State, now: i64, alarm: i64) -> Option<TxnInfo> {
+    oldest_prepared(state).filter(|oldest| now.saturating_sub(oldest.since.0) >= alarm)
 }

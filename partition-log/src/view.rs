@@ -189,11 +189,6 @@ impl View {
     pub(crate) fn all_listeners(&self) -> Vec<Arc<Listener>> {
         self.topics.iter().flatten().flat_map(|partition| &partition.listeners).filter_map(Weak::upgrade).collect()
     }
-
-    #[cfg(test)]
-    pub(crate) fn tail_bytes(&self) -> usize {
-        self.tail_bytes
-    }
 }
 
 /// Called when a partition has new data.

@@ -224,14 +224,6 @@ impl State {
         Some((producer, self.txns.get(&producer)?))
     }
 
-    /// Refuses an ending entry that no file of the log could take: only after the files were made smaller.
-    pub(crate) fn check_end(&self, plan: &EndPlan, limits: &LogLimits) -> Result<(), CommitError> {
-        let txns = plan.producers.iter().filter_map(|producer| self.txns.get(producer));
-        let bytes = END_ENTRY_BYTES + txns.map(TxnState::end_bytes).sum::<usize>();
-        let limit = limits.entry_bytes_max();
-        if bytes > limit { Err(CommitError::TooLarge { bytes, limit }) } else { Ok(()) }
-    }
-
     /// Which transactions a commit ends: all of them or none.
     pub(crate) fn plan_commit(&self, asker: Asker, ids: &[TxnId]) -> Result<EndPlan, CommitError> {
         let sorted = self.sort(asker, ids)?;

@@ -101,6 +101,17 @@ impl Fetched {
     }
 }
 
+/// The offset behind the last of the batches in `buffer`; `None` when they aren't whole.
+fn end_of(mut buffer: &[u8]) -> Option<u64> {
+    let mut end = None;
+    while !buffer.is_empty() {
+        let header = BatchHeader::parse(buffer).ok()?;
+        end = Some(header.last_offset().cast_unsigned() + 1);
+        buffer = buffer.get(header.total_bytes()..)?;
+    }
+    end
+}
+
 impl Consumer {
     pub(super) fn new(
         inner: Arc<Inner>,
@@ -210,9 +221,8 @@ impl Consumer {
         let read = || {
             let files = segments.get(self.at)?;
             let buffer = files.read(from.cast_signed(), max_bytes, bound.cast_signed())?;
-            // What was aborted up to the bound: more than was read, but never less.
             let aborted = match self.isolation {
-                Isolation::ReadCommitted => segments.aborted(self.at, from, bound)?,
+                Isolation::ReadCommitted => segments.aborted(self.at, from, end_of(&buffer).unwrap_or(bound))?,
                 Isolation::ReadUncommitted => Vec::new(),
             };
             Ok((buffer, aborted))

@@ -27,7 +27,7 @@ use crate::error::{
 use crate::offset::{Offset, PartitionOffsets};
 use crate::owner::{OwnerId, TxnId};
 use crate::recover;
-use crate::status::{Status, TxnInfo, oldest_prepared};
+use crate::status::{OwnerInfo, Status, TxnInfo, oldest_prepared};
 use crate::topic::{Topic, TopicId, TopicPartition};
 
 use consumer::{Consumer, Isolation};
@@ -270,6 +270,18 @@ impl Log {
     /// The live transactions of all owners.
     pub fn transactions(&self) -> Vec<TxnInfo> {
         self.inner.shared.lock().state.txns.values().map(TxnInfo::of).collect()
+    }
+
+    /// All owners that ever claimed the log, as of now: what is on its way to the disk is included.
+    pub fn owners(&self) -> Vec<OwnerInfo> {
+        let core = self.inner.shared.lock();
+        let listed = core.state.owners.iter().map(|(id, owner)| OwnerInfo {
+            id: *id,
+            attempt: owner.attempt,
+            live: owner.live.keys().cloned().collect(),
+            outcomes: owner.outcomes.iter().map(|(id, outcome)| (id.clone(), *outcome)).collect(),
+        });
+        listed.collect()
     }
 
     /// The operator's way out: aborts a transaction, whoever owns it, prepared or not. Its owner's later commit answers

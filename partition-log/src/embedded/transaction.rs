@@ -120,7 +120,6 @@ impl Inner {
         let (plan, waiter) = {
             let mut core = shared.core()?;
             let plan = plan(&core.state)?;
-            core.state.check_end(&plan, &shared.limits)?;
             if !plan.producers.is_empty() {
                 let entries = core.state.end_entry(Outcome::Committed, &plan.producers, shared.wall(), &shared.limits);
                 core.push_all(entries);

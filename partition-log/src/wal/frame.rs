@@ -46,7 +46,7 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
 pub(crate) type Batch = Arc<Vec<u8>>;
 
 /// One life of the log: every open starts the next one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Generation {
     /// Counted up by one at each open.
     pub(crate) number: u64,

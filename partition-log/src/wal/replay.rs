@@ -86,9 +86,28 @@ pub(crate) fn scan(files: &Arc<dyn Files>, dir: &Path) -> Result<Found, OpenErro
 }
 
 impl Found {
-    /// True when no file has a header.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.headers.iter().all(Option::is_none)
+    /// True when some file holds an intact frame, of whichever life.
+    pub(crate) fn has_frames(&self) -> Result<bool, OpenError> {
+        let mut buf = Vec::new();
+        for slot in &self.slots {
+            let mut offset = FILE_HEADER_BYTES;
+            while offset < slot.written {
+                if read_any_frame(slot, offset, &mut buf)?.is_some() {
+                    return Ok(true);
+                }
+                offset += BLOCK_BYTES as u64;
+            }
+        }
+        Ok(false)
+    }
+
+    /// The end of a log that was never used: its creation was cut off before the base image, perhaps more than once.
+    pub(crate) fn unused(&self) -> End {
+        End { generation: Generation::default(), position: 0, torn: false, frames: 0, highest: self.highest() }
+    }
+
+    fn highest(&self) -> u64 {
+        self.headers.iter().flatten().map(|h| h.generation.number).max().unwrap_or(0)
     }
 
     /// Replays everything from `position` of `generation` on, syncs what was replayed, and marks the files that hold it.
@@ -98,8 +117,7 @@ impl Found {
         position: u64,
         apply: &mut dyn FnMut(Entry) -> Result<(), OpenError>,
     ) -> Result<End, OpenError> {
-        let highest = self.headers.iter().flatten().map(|h| h.generation.number).max().unwrap_or(0);
-        let highest = highest.max(generation.number);
+        let highest = self.highest().max(generation.number);
         let mut end = End { generation, position, torn: false, frames: 0, highest };
         let mut buf = Vec::new();
         loop {
@@ -152,17 +170,9 @@ impl Found {
         chain.sort_unstable_by_key(|(_, header)| header.start);
         let first = chain.iter().rposition(|(_, header)| header.start <= end.position);
         let Some(first) = first else {
-            // Generation 0 is the log before its first file.
-            return if end.generation.number == 0 && chain.is_empty() && bound.is_none_or(|b| b == end.position) {
-                Ok(())
-            } else {
-                let dir = self.slots.first().and_then(|slot| slot.path.parent()).unwrap_or(Path::new("wal"));
-                let what = format!(
-                    "the file with position {} of generation {} is missing",
-                    end.position, end.generation.number
-                );
-                Err(corrupt(dir, what))
-            };
+            let dir = self.slots.first().and_then(|slot| slot.path.parent()).unwrap_or(Path::new("wal"));
+            let (position, number) = (end.position, end.generation.number);
+            return Err(corrupt(dir, format!("the file with position {position} of generation {number} is missing")));
         };
         for (i, (index, header)) in chain.iter().enumerate().skip(first) {
             let next_start = chain.get(i + 1).map(|(_, next)| next.start);

@@ -88,9 +88,10 @@ impl Ring {
         self.position
     }
 
-    /// Whether a frame of so many padded bytes fits the active file.
+    /// Whether a frame of so many padded bytes fits the active file. An empty file takes a frame of any size: what was
+    /// prepared under larger limits can be ended under smaller ones.
     pub(crate) fn fits(&self, padded: u64) -> bool {
-        FILE_HEADER_BYTES + (self.position - self.start) + padded <= self.file_bytes
+        self.position == self.start || FILE_HEADER_BYTES + (self.position - self.start) + padded <= self.file_bytes
     }
 
     /// Files that hold something a recovery might need, the active one included.

@@ -112,6 +112,15 @@ impl Writer {
     }
 }
 
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // A bug of ours, or a consumer's callback that panicked: nobody may wait for a task that is gone.
+        if std::thread::panicking() {
+            self.shared.poison("the log's writer panicked");
+        }
+    }
+}
+
 impl Task for Writer {
     fn step(&mut self) -> Step {
         {

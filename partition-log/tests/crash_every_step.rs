@@ -1,0 +1,203 @@
+//! A workload that does everything the log can do, cut off at every single I/O step, under every way of losing what
+//! wasn't synced; then recovered, checked, used again and closed. Sampled recoveries are cut off too.
+//!
+//! The default takes a sample of steps. All of them, with all recoveries cut off at more places:
+//! `CUTWATER_CRASH_FULL=1 cargo test --release -p cutwater-partition-log --test crash_every_step`.
+
+mod log_support;
+
+use cutwater_testkit::{LossPolicy, SimPlatform};
+use log_support::{Driver, Fact, Op, Stopped, open, strangers_model, strangers_view, surviving_prefix};
+
+/// Every named point of the log. `docs/recovery-log.md` says what is found at each, and what is done.
+const POINTS: [&str; 16] = [
+    "log.frame-buffered",
+    "log.frame-written",
+    "log.acknowledged",
+    "log.materialised",
+    "log.segment-synced",
+    "log.base-image-written",
+    "log.base-image-published",
+    "log.file-recycled",
+    "log.generation-started",
+    "log.claim-written",
+    "log.prepare-written",
+    "log.end-written",
+    "log.topic-created",
+    "log.producer-block",
+    "log.replayed",
+    "log.tail-cut",
+];
+
+fn full() -> bool {
+    std::env::var("CUTWATER_CRASH_FULL").is_ok_and(|value| value == "1")
+}
+
+/// Topics, plain appends, transactions of every fate over two topics, a claim in the middle; with tiny limits also
+/// segment rolls, checkpoints of the log and reused files.
+fn workload() -> Vec<Op> {
+    let append = |slot, topic, partition| Op::TxnAppend { slot, topic, partition, count: 2 };
+    let mut ops = vec![Op::Topic(2), Op::Claim, Op::Topic(1)];
+    for round in 0..5usize {
+        ops.extend([
+            Op::Plain { topic: round, partition: 0, count: 3 },
+            Op::Begin,
+            append(0, 0, 0),
+            append(0, 1, 0),
+            Op::Begin,
+            append(1, 0, 1),
+            append(1, 0, 0),
+            Op::Plain { topic: 0, partition: 0, count: 2 },
+            Op::Prepare(0),
+            Op::Prepare(0),
+            Op::Commit(1),
+            Op::Begin,
+            append(0, 0, 1),
+            append(0, 1, 0),
+        ]);
+        ops.extend(match round {
+            0 => vec![Op::CommitOpen(0)],
+            1 => vec![Op::AbortOpen(0), Op::Forget],
+            // Left open over the claim.
+            2 => vec![Op::Begin, append(1, 0, 0), Op::Prepare(1), Op::Claim, Op::Abort(0)],
+            3 => vec![Op::Prepare(0), Op::Plain { topic: 1, partition: 0, count: 6 }, Op::Commit(1)],
+            _ => vec![Op::Prepare(0)],
+        });
+    }
+    ops
+}
+
+/// Runs the workload on `sim` until it is done or the power is off.
+struct Life {
+    facts: Vec<Fact>,
+    acknowledged: usize,
+    floor: std::collections::BTreeMap<(usize, u32), (u64, u64)>,
+    finished: bool,
+}
+
+fn live(sim: &SimPlatform) -> Life {
+    let mut life = Life { facts: Vec::new(), acknowledged: 0, floor: Default::default(), finished: false };
+    let Ok(log) = open(sim) else { return life };
+    let mut driver = Driver::new(log, Vec::new());
+    let done = workload().iter().try_for_each(|op| driver.run(op));
+    life.finished = done.is_ok() && driver.log.close().is_ok();
+    life.facts = driver.facts;
+    life.acknowledged = driver.acknowledged;
+    life.floor = driver.floor;
+    life
+}
+
+/// The log on `sim` must show a prefix of the facts with all acknowledged ones, and be good for use.
+fn check(sim: &SimPlatform, life: &Life, story: &str) {
+    let log = open(sim).unwrap_or_else(|e| panic!("{story}: doesn't recover: {e}\n{}", sim.disk().trace_text()));
+    let n = surviving_prefix(&log, &life.facts, life.acknowledged, story);
+    for topic in log.topics() {
+        for partition in 0..topic.partitions {
+            let now = log.offsets(topic.id, partition).expect("exists");
+            let seen = life.floor.get(&(topic.id.0 as usize, partition)).copied().unwrap_or_default();
+            let now = (now.high_watermark.0, now.last_stable.0);
+            assert!(now.0 >= seen.0 && now.1 >= seen.1, "{story}: offsets went back from {seen:?} to {now:?}");
+        }
+    }
+    let mut driver = Driver::new(log, life.facts[..n].to_vec());
+    let sound = |result: Result<(), Stopped>| result.unwrap_or_else(|e| panic!("{story}: {}", e.0));
+    let append = |topic| Op::TxnAppend { slot: 0, topic, partition: 0, count: 2 };
+    let plain = Op::Plain { topic: 0, partition: 1, count: 1 };
+    for op in [Op::Topic(1), Op::Claim, Op::Commit(1), plain, Op::Begin, append(0), append(1), Op::CommitOpen(0)] {
+        sound(driver.run(&op));
+    }
+    sound(driver.check());
+    driver.log.close().unwrap_or_else(|e| panic!("{story}: {e}"));
+    let seen = strangers_view(&*sim.platform().files);
+    assert_eq!(seen, strangers_model(&driver.model()), "{story}: what a stranger reads");
+    let Driver { facts, log, .. } = driver;
+    drop(log);
+    let mut driver = Driver::new(open(sim).unwrap_or_else(|e| panic!("{story}: after close: {e}")), facts);
+    sound(driver.run(&Op::Claim));
+    sound(driver.check());
+}
+
+#[test]
+fn a_crash_at_any_step_loses_nothing_acknowledged_and_tears_no_transaction() {
+    let whole = SimPlatform::new(7);
+    let life = live(&whole);
+    assert!(life.finished, "the workload runs to its end on a sound disk");
+    let steps = whole.disk().steps();
+    let missing = whole.crashes().missing(&POINTS);
+    assert_eq!(missing, ["log.tail-cut"], "the workload reaches everything but what only a crash does");
+    let stride = if full() { 1 } else { 3 };
+    let (mut crashes, mut torn) = (0, 0);
+    for step in (1..=steps).filter(|step| full() || step % stride == 1 || *step < 40) {
+        let sim = SimPlatform::new(7);
+        sim.disk().crash_at_step(step);
+        let life = live(&sim);
+        assert!(!life.finished, "step {step} is one");
+        for (index, policy) in LossPolicy::ALL.into_iter().enumerate() {
+            let story = format!("crash at step {step} of {steps}, {policy:?}");
+            let after = sim.restart(policy);
+            check(&after, &life, &story);
+            crashes += 1;
+            torn += u64::from(after.crashes().missing(&["log.tail-cut"]).is_empty());
+            // The recovery is cut off as well, here and there.
+            if full() || (step as usize + index) % 7 == 0 {
+                crashes += crash_recovery(&sim, &life, policy, &story);
+            }
+        }
+    }
+    assert!(torn > 0, "some crash left a torn tail");
+    println!("{crashes} crashes over {steps} steps");
+}
+
+/// Crashes the recovery from a crash at some of its steps.
+fn crash_recovery(sim: &SimPlatform, life: &Life, policy: LossPolicy, story: &str) -> u64 {
+    let probe = sim.restart(policy);
+    drop(open(&probe));
+    let steps = probe.disk().steps();
+    let stride = if full() { 3 } else { 11 };
+    let mut crashes = 0;
+    for step in (1..=steps).step_by(stride) {
+        let second = sim.restart(policy);
+        second.disk().crash_at_step(step);
+        drop(open(&second));
+        let third = second.restart(if step % 2 == 0 { policy } else { LossPolicy::Random });
+        check(&third, life, &format!("{story}, then at step {step} of {steps} of the recovery"));
+        crashes += 1;
+    }
+    crashes
+}
+
+#[test]
+fn a_kill_at_any_named_point_loses_nothing_acknowledged() {
+    let whole = SimPlatform::new(7);
+    live(&whole);
+    let reached = whole.crashes().reached();
+    for point in POINTS {
+        let times = reached.get(point).copied().unwrap_or(0);
+        for nth in [1, times / 2, times].into_iter().filter(|nth| *nth > 0) {
+            let sim = SimPlatform::new(7);
+            sim.power_off_at(point, nth);
+            let life = live(&sim);
+            check(&sim.restart(LossPolicy::AllLost), &life, &format!("power cut at {point} #{nth}"));
+            let sim = SimPlatform::new(7);
+            sim.power_off_at(point, nth);
+            let life = live(&sim);
+            check(&sim.restart(LossPolicy::NoneLost), &life, &format!("kill at {point} #{nth}"));
+        }
+    }
+}
+
+#[test]
+fn a_failed_sync_stops_the_log_and_the_next_open_has_everything_acknowledged() {
+    use cutwater_testkit::SyncFault;
+    let mut stopped = 0;
+    for fault in [SyncFault::KeepCache, SyncFault::RevertCache] {
+        for nth in (1..150).step_by(4) {
+            let sim = SimPlatform::new(7);
+            sim.disk().fail_sync(nth, fault);
+            let life = live(&sim);
+            stopped += u64::from(!life.finished);
+            check(&sim.restart(LossPolicy::AllLost), &life, &format!("sync {nth} failed, {fault:?}, power cut"));
+        }
+    }
+    assert!(stopped > 20, "only {stopped} syncs were hit");
+}
