@@ -48,7 +48,12 @@ impl<T: Send + 'static> Source for Collection<T> {
         Ok(vec![SPLIT.to_string()])
     }
 
-    fn open(&self, _split: &str, position: Option<&[u8]>, _waker: Waker) -> Result<Box<dyn Reader<Item = T>>, SourceError> {
+    fn open(
+        &self,
+        _split: &str,
+        position: Option<&[u8]>,
+        _waker: Waker,
+    ) -> Result<Box<dyn Reader<Item = T>>, SourceError> {
         let records = self.records.borrow_mut().take();
         match records.filter(|_| position.is_none()) {
             Some(records) => Ok(Box::new(CollectionReader { left: records.into_iter() })),

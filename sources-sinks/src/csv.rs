@@ -211,7 +211,12 @@ impl<T: Send + 'static> Source for CsvRows<T> {
         self.files.splits()
     }
 
-    fn open(&self, split: &str, position: Option<&[u8]>, _waker: Waker) -> Result<Box<dyn Reader<Item = T>>, SourceError> {
+    fn open(
+        &self,
+        split: &str,
+        position: Option<&[u8]>,
+        _waker: Waker,
+    ) -> Result<Box<dyn Reader<Item = T>>, SourceError> {
         let open = self.files.open(split, position)?;
         Ok(Box::new(RowReader::new(open, self.format, position.is_some(), self.convert)?))
     }

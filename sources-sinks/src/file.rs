@@ -64,7 +64,10 @@ impl FileSet {
                 let (before, place) = decode(bytes).map_err(|e| SourceError::fatal(split, e))?;
                 if let Some(reason) = before.difference(&identity) {
                     let fix = "restore the file, or start the job afresh";
-                    return Err(SourceError::fatal(split, format!("the file was changed since it was read: {reason}; {fix}")));
+                    return Err(SourceError::fatal(
+                        split,
+                        format!("the file was changed since it was read: {reason}; {fix}"),
+                    ));
                 }
                 if place.offset > identity.len {
                     return Err(SourceError::fatal(split, PositionError::Damaged));

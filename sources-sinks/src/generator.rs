@@ -76,7 +76,12 @@ impl<T: Send + 'static> Source for Generator<T> {
         Ok((0..self.splits).map(|split| split.to_string()).collect())
     }
 
-    fn open(&self, split: &str, position: Option<&[u8]>, _waker: Waker) -> Result<Box<dyn Reader<Item = T>>, SourceError> {
+    fn open(
+        &self,
+        split: &str,
+        position: Option<&[u8]>,
+        _waker: Waker,
+    ) -> Result<Box<dyn Reader<Item = T>>, SourceError> {
         let what = || format!("generator split {split}");
         let first: u64 = split.parse().map_err(|e| SourceError::fatal(what(), e))?;
         let next = match position {

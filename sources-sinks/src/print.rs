@@ -101,7 +101,9 @@ impl<T> SinkWriter for PrintWriter<T> {
 
     fn finish(&mut self) -> Result<(), SinkError> {
         match &self.out {
-            None => io::stdout().flush().map_err(|e| SinkError::Fatal { what: self.sink.clone(), reason: e.to_string() }),
+            None => {
+                io::stdout().flush().map_err(|e| SinkError::Fatal { what: self.sink.clone(), reason: e.to_string() })
+            }
             Some(_) => Ok(()),
         }
     }

@@ -74,7 +74,8 @@ impl Source for StdinLines {
         position: Option<&[u8]>,
         waker: Waker,
     ) -> Result<Box<dyn Reader<Item = Line>>, SourceError> {
-        let input = self.input.lock().map_err(|_| SourceError::fatal(NAME, "another worker panicked while opening it"))?.take();
+        let input =
+            self.input.lock().map_err(|_| SourceError::fatal(NAME, "another worker panicked while opening it"))?.take();
         let Some(input) = input.filter(|_| position.is_none()) else {
             return Err(SourceError::fatal(NAME, "it has been read before and can't be read again"));
         };

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use common::{check_positions, drain, job, open, write_file};
 use cutwater_engine::source::{Read, Source, Waker};
+use cutwater_platform::{Files, OsFiles};
 use cutwater_sources_sinks::{csv, text};
 
 fn texts(path: &Path) -> Vec<(u64, String)> {
@@ -64,7 +65,8 @@ fn a_line_that_is_no_text_reaches_the_job_as_data() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bytes.txt");
     write_file(&path, b"ok\n\xFF\xFE\nok");
-    let (lines, _) = drain(open(&text::lines(&job(dir.path()), &path), path.to_str().unwrap(), None).as_mut(), 10).unwrap();
+    let (lines, _) =
+        drain(open(&text::lines(&job(dir.path()), &path), path.to_str().unwrap(), None).as_mut(), 10).unwrap();
     let good: Vec<bool> = lines.iter().map(|line| line.text().is_ok()).collect();
     assert_eq!(good, [true, false, true]);
     assert!(lines[1].text().unwrap_err().to_string().contains("invalid utf-8"));
@@ -95,7 +97,7 @@ fn a_changed_file_is_refused_with_what_changed() {
     assert!(refusal(&reopen).contains("its beginning is another"));
     write_file(&path, b"one\ntwo\nthree\n");
     assert!(refusal(&reopen).contains("time of last change"));
-    std::fs::remove_file(&path).unwrap();
+    OsFiles.remove_file(&path).unwrap();
     assert!(refusal(&reopen).contains("there is no such file"));
 }
 
@@ -132,7 +134,8 @@ fn each_file_is_one_split_and_a_file_given_twice_is_refused() {
     assert!(twice.to_string().contains("it is given twice"), "{twice}");
 }
 
-const FLIGHTS: &str = "origin,delay,note\nSFO,3,\"a, b\"\n\"O\"\"Hare\",-1,\"two\nlines\"\n\nJFK,0,\nLAX,x,bad number\nLAX,1\nEWR,7,last";
+const FLIGHTS: &str =
+    "origin,delay,note\nSFO,3,\"a, b\"\n\"O\"\"Hare\",-1,\"two\nlines\"\n\nJFK,0,\nLAX,x,bad number\nLAX,1\nEWR,7,last";
 
 #[derive(serde::Deserialize, Clone, Debug, PartialEq)]
 struct Flight {
@@ -224,7 +227,10 @@ fn a_quote_that_is_never_closed_ends_the_job_instead_of_filling_memory() {
     write_file(&path, &bytes);
     let source = csv::rows(&job(dir.path()), &path);
     let error = drain(open(&source, path.to_str().unwrap(), None).as_mut(), 10).unwrap_err();
-    assert!(error.fatal && error.to_string().contains("line 3: the row is too long; is a quote not closed?"), "{error}");
+    assert!(
+        error.fatal && error.to_string().contains("line 3: the row is too long; is a quote not closed?"),
+        "{error}"
+    );
 }
 
 #[test]

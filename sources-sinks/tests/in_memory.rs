@@ -119,9 +119,8 @@ fn standard_input_never_blocks_the_worker_and_wakes_it() {
     assert!(matches!(source.replay(), Replay::Never(_)));
     let (wake, woken) = channel();
     let wake = Mutex::new(wake);
-    let mut reader = source
-        .open("stdin", None, Waker::new(move || wake.lock().unwrap().send(()).unwrap_or_default()))
-        .unwrap();
+    let mut reader =
+        source.open("stdin", None, Waker::new(move || wake.lock().unwrap().send(()).unwrap_or_default())).unwrap();
     let mut out = vec![];
     assert_eq!(reader.read(&mut out, 10).unwrap(), Read::Wait, "nothing has come, and nothing waits");
     send.send(b"one\r\ntwo\nthr".to_vec()).unwrap();

@@ -11,7 +11,7 @@ use cutwater_engine::error::SinkError;
 use cutwater_engine::id::Attempt;
 use cutwater_engine::sink::{Committed, Sink};
 use cutwater_engine::time::EventTime;
-use cutwater_partition_log::{Log, LogLimits, LogOptions};
+use cutwater_partition_log::{Log, LogLimits, LogOptions, OwnerId};
 use cutwater_platform::{CrashHook, CrashPoints, Platform, SplitMix};
 use cutwater_sources_sinks::codec::{Json, Text};
 use cutwater_sources_sinks::log::{Compression, LogHandle, partition_of_key};
@@ -80,7 +80,8 @@ fn an_older_attempt_is_refused_at_every_call_and_its_prepared_output_survives() 
     let platform = Platform::real();
     let other = LogHandle::of(&platform, log.log().unwrap().clone());
     let new = begin(&other, 2);
-    let is_fenced = |result: Result<(), SinkError>| assert!(matches!(result, Err(SinkError::Fenced { .. })), "{result:?}");
+    let is_fenced =
+        |result: Result<(), SinkError>| assert!(matches!(result, Err(SinkError::Fenced { .. })), "{result:?}");
     is_fenced(late().map(drop));
     is_fenced(prepare(&mut open, 1).map(drop));
     idle.write(strings(&["z"])).unwrap();
@@ -146,6 +147,35 @@ fn what_was_promised_is_committed_after_a_crash_and_the_rest_is_gone() {
 }
 
 #[test]
+fn a_job_that_crashes_often_leaves_no_outcomes_but_those_of_its_manifests() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open_log(dir.path());
+    let mut promised = vec![];
+    for attempt in 1..=20 {
+        let group = begin(&log, attempt);
+        group.commit(&promised).unwrap();
+        group.abort_all_but(&promised).unwrap();
+        let (mut kept, mut lost) =
+            (writer(&log, "a", attempt, 0, Some(attempt)), writer(&log, "a", attempt, 1, Some(attempt)));
+        kept.write(vec![format!("{attempt}")]).unwrap();
+        lost.write(strings(&["lost"])).unwrap();
+        // One manifest is retained; its predecessor was retired, but the crash came before its outcome was forgotten.
+        promised = vec![prepare(&mut kept, attempt).unwrap().unwrap()];
+        if attempt % 2 == 0 {
+            prepare(&mut lost, attempt).unwrap();
+        } else {
+            drop(lost);
+        }
+    }
+    let group = begin(&log, 21);
+    group.commit(&promised).unwrap();
+    group.abort_all_but(&promised).unwrap();
+    assert_eq!(committed(&log, "a"), (1..=20).map(|n| n.to_string()).collect::<Vec<_>>());
+    let owner = log.log().unwrap().claim(&OwnerId(JOB.0), 22).unwrap();
+    assert_eq!(owner.outcomes().unwrap().len(), 1, "the retained manifest's");
+}
+
+#[test]
 fn output_that_is_lost_is_named_and_ends_the_run() {
     let dir = tempfile::tempdir().unwrap();
     let log = open_log(dir.path());
@@ -156,13 +186,16 @@ fn output_that_is_lost_is_named_and_ends_the_run() {
         prepare(&mut a, checkpoint).unwrap().unwrap()
     };
     let (aborted, forgotten, good) = (one(1), one(2), one(3));
-    assert_eq!(group.abort_all_but(&[forgotten.clone(), good.clone()]).unwrap(), 1);
+    let raw = log.log().unwrap();
+    let by_hand = raw.transactions().into_iter().find(|txn| txn.id.checkpoint == 1).unwrap().id;
+    raw.force_abort(&by_hand).unwrap();
+    assert_eq!(group.abort_all_but(&[aborted.clone(), forgotten.clone(), good.clone()]).unwrap(), 0);
     let fatal = |handles: &[Vec<u8>]| match group.commit(handles) {
         Err(SinkError::Fatal { reason, .. }) => reason,
         other => panic!("{other:?}"),
     };
     let text = fatal(&[good.clone(), aborted]);
-    assert!(text.contains("the output of late of checkpoint 1 (writer 3) is lost"), "{text}");
+    assert!(text.contains("the output of late of checkpoint 1 (writer 3) is lost; somebody aborted"), "{text}");
     assert_eq!(committed(&log, "late"), strings(&[]), "all or nothing");
     group.commit(&[forgotten.clone()]).unwrap();
     group.forget(&[forgotten.clone()]).unwrap();
@@ -202,7 +235,11 @@ fn keys_choose_their_partition_and_records_without_one_stay_together_per_batch()
     let numbers = |topic: &str, partition| -> Vec<u32> {
         committed_in(&log, topic, partition).into_iter().map(|r| text(r).parse().unwrap()).collect()
     };
-    assert_eq!(numbers("sticky", 1), [(0..10).collect::<Vec<_>>(), (30..40).collect()].concat(), "worker 4 begins at 1");
+    assert_eq!(
+        numbers("sticky", 1),
+        [(0..10).collect::<Vec<_>>(), (30..40).collect()].concat(),
+        "worker 4 begins at 1"
+    );
     assert_eq!(numbers("sticky", 2), (10..20).collect::<Vec<_>>());
     assert_eq!(numbers("sticky", 0), (20..30).collect::<Vec<_>>());
     assert_eq!(numbers("chosen", 3), [3, 7, 11]);

@@ -12,6 +12,7 @@
 //! * An empty transaction that can't be committed: a writer without records has no transaction.
 //! * "Already committed" taken for "lost", or the other way round: the log keeps outcomes until the janitor forgets them.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use cutwater_engine::error::SinkError;
@@ -78,17 +79,24 @@ impl CommitGroup for LogCommitGroup {
         Ok(Committed { now: outcome.committed.len(), already: outcome.already.len() })
     }
 
+    /// Forgets the outcomes of everything that is not in `keep`, too: no manifest lists it, so nobody will ever ask, and a job
+    /// that crashes often must not fill the log with outcomes.
     fn abort_all_but(&self, keep: &[Vec<u8>]) -> Result<usize, SinkError> {
-        let keep = decode_all(keep)?;
+        let keep: BTreeSet<TxnId> = decode_all(keep)?.into_iter().collect();
         let owner = self.owner()?;
         let live = owner.transactions().map_err(from_txn)?;
         let others: Vec<TxnId> = live.into_iter().map(|txn| txn.id).filter(|id| !keep.contains(id)).collect();
-        let outcome = match others.is_empty() {
+        let aborted = match others.is_empty() {
             true => 0,
             false => owner.abort(&others).map_err(from_abort)?.aborted.len(),
         };
         self.crash.reach("group.aborted-others");
-        Ok(outcome)
+        let outcomes = owner.outcomes().map_err(from_txn)?;
+        let unlisted: Vec<TxnId> = outcomes.into_iter().map(|(id, _)| id).filter(|id| !keep.contains(id)).collect();
+        if !unlisted.is_empty() {
+            owner.forget(&unlisted).map_err(from_txn)?;
+        }
+        Ok(aborted)
     }
 
     fn forget(&self, handles: &[Vec<u8>]) -> Result<(), SinkError> {
@@ -114,7 +122,10 @@ fn decode_handle(handle: &[u8]) -> Result<TxnId, SinkError> {
     match handle.split_first() {
         Some((&HANDLE_VERSION, text)) => match std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()) {
             Some(id) => Ok(id),
-            None => Err(fatal(format!("the checkpoint names {} as a transaction, which is none", crate::codec::excerpt(text)))),
+            None => Err(fatal(format!(
+                "the checkpoint names {} as a transaction, which is none",
+                crate::codec::excerpt(text)
+            ))),
         },
         Some((version, _)) => Err(fatal(format!(
             "the checkpoint holds a transaction in format {version}, this program reads {HANDLE_VERSION}; use the one that wrote it"
@@ -140,13 +151,10 @@ fn from_commit(error: CommitError) -> SinkError {
     match error {
         CommitError::Fenced(Fenced { .. }) => fenced(),
         CommitError::Aborted(ids) => fatal(format!("{}; somebody aborted what a checkpoint had promised", lost(&ids))),
-        CommitError::Unknown(ids) => fatal(format!(
-            "{}; the log doesn't know them (is it the log of this job, or an older copy?)",
-            lost(&ids)
-        )),
-        CommitError::NotPrepared(ids) => {
-            fatal(format!("{}; they were listed as prepared and are open", lost(&ids)))
+        CommitError::Unknown(ids) => {
+            fatal(format!("{}; the log doesn't know them (is it the log of this job, or an older copy?)", lost(&ids)))
         }
+        CommitError::NotPrepared(ids) => fatal(format!("{}; they were listed as prepared and are open", lost(&ids))),
         other => fatal(other),
     }
 }

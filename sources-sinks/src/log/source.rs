@@ -12,8 +12,8 @@ use cutwater_engine::error::SourceError;
 use cutwater_engine::source::{Read, Reader, Replay, Source, Waker};
 use cutwater_partition_log::{Consumer, FetchError, Isolation, Log, Offset, PartitionOffsets, Topic, TopicId};
 
-use crate::log::record::{Header, LogRecord};
 use crate::log::LogHandle;
+use crate::log::record::{Header, LogRecord};
 use crate::position::{Cursor, PositionError};
 
 /// Bytes asked of the log at once.
@@ -211,7 +211,10 @@ impl LogReader {
             if offset >= end {
                 return;
             }
-            let header = |(name, value): (&[u8], Option<&[u8]>)| Header { name: name.to_vec(), value: value.map(<[u8]>::to_vec) };
+            let header = |(name, value): (&[u8], Option<&[u8]>)| Header {
+                name: name.to_vec(),
+                value: value.map(<[u8]>::to_vec),
+            };
             records.push(LogRecord {
                 partition,
                 offset,

@@ -255,9 +255,10 @@ impl Out {
                 Err(failed(&self.sink, format!("{} records came behind the last barrier", txn.records())))
             }
             Mode::Transactions { .. } => Ok(()),
-            Mode::Direct { unanswered, .. } => {
-                unanswered.drain(..).try_for_each(|ticket| ticket.wait().map(drop)).map_err(|e| from_append(&self.sink, e))
-            }
+            Mode::Direct { unanswered, .. } => unanswered
+                .drain(..)
+                .try_for_each(|ticket| ticket.wait().map(drop))
+                .map_err(|e| from_append(&self.sink, e)),
         }
     }
 }
