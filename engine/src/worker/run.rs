@@ -19,7 +19,7 @@ use crate::graph::node::Make;
 use crate::graph::validate::validate;
 use crate::graph::{Environment, Job, Plan};
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId};
-use crate::observe::{Control, Phase, Report, books};
+use crate::observe::{Connector, Control, Explanation, Phase, Report, books};
 use crate::snapshot::Manifest;
 use crate::worker::attempt::{AttemptState, Failure};
 use crate::worker::recover::{Groups, Recovered, recover};
@@ -51,18 +51,20 @@ pub fn run(
     Run::prepare(Arc::new(build), options, control)?.attempts()
 }
 
-/// The plan of a job and the guarantee it would have, without running it. A log that the job uses is opened, and nothing in
-/// it is changed.
+/// What a job is and which guarantee it would have, without running it. A log that the job uses is opened, and no record of it
+/// is changed.
 ///
 /// # Errors
 /// The job can't be built, or can't have the guarantee that is asked for.
 pub fn explain(
     build: impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + 'static,
     options: &Options,
-) -> Result<(Plan, Guarantee), RunError> {
+) -> Result<Explanation, RunError> {
     let control = Control::new();
     let run = Run::prepare(Arc::new(build), options, &control)?;
-    Ok((run.plan, options.guarantee))
+    let connectors = run.built.inner.borrow().nodes.iter().filter_map(Connector::of).collect();
+    let (name, guarantee, workers) = (options.name.clone(), options.guarantee, options.workers);
+    Ok(Explanation { name, plan: run.plan, guarantee, workers, connectors })
 }
 
 /// What stays the same over the attempts of a run.

@@ -1,0 +1,142 @@
+//! Command line and environment -> options.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use cutwater_engine::config::{Guarantee, Options, Snapshots};
+use cutwater_engine::error::RunError;
+
+/// What stands below the flags in `--help`.
+pub(super) const AFTER_HELP: &str = "\
+Standard output carries the job's data, standard error everything about the run.
+RUST_LOG chooses what is traced there, for example RUST_LOG=cutwater_engine=debug.
+
+Ctrl-C takes a last checkpoint and ends; a second Ctrl-C ends at once. Neither loses anything that is committed,
+and the same command with the same --dir goes on.
+
+Exit codes:
+    0  finished
+    1  failed; what was committed is kept, run it again with the same --dir to go on
+    2  wrong usage, or a guarantee that the job's connectors can't honour
+    4  the data directory is in use (see --take-over), or belongs to another job
+    8  this program can't go on from what is in the data directory
+  130  interrupted";
+
+/// The flags that every job understands, for programs with flags of their own: `#[command(flatten)]` them.
+///
+/// Each has a twin in the environment: `--dir` is `CUTWATER_DIR`, and so on. The command line wins.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Flags {
+    /// Data directory: log and checkpoints. A second run goes on there [default: a temporary one, kept on failure]
+    #[arg(long, value_name = "DIR", env = "CUTWATER_DIR", hide_env_values = true)]
+    pub dir: Option<PathBuf>,
+    /// Worker threads [default: one per core, at most 2]
+    #[arg(long, value_name = "N", env = "CUTWATER_WORKERS", hide_env_values = true)]
+    pub workers: Option<usize>,
+    /// What is promised about the output [default: exactly-once]
+    #[arg(long, value_name = "PROMISE", env = "CUTWATER_GUARANTEE", hide_env_values = true)]
+    pub guarantee: Option<Promise>,
+    /// Time from one checkpoint to the next, such as 500ms, 2s or 1m [default: 1s]
+    #[arg(long, value_name = "TIME", env = "CUTWATER_INTERVAL", hide_env_values = true, value_parser = duration)]
+    pub interval: Option<Duration>,
+    /// Committed checkpoints to keep [default: 3]
+    #[arg(long, value_name = "N", env = "CUTWATER_RETAIN", hide_env_values = true)]
+    pub retain: Option<usize>,
+    /// Say nothing but errors
+    #[arg(long, env = "CUTWATER_QUIET", hide_env_values = true)]
+    pub quiet: bool,
+    /// Show what would run, with which guarantee, and end
+    #[arg(long)]
+    pub explain: bool,
+    /// If another process holds the data directory, kill exactly that process and take its place
+    #[arg(long, env = "CUTWATER_TAKE_OVER", hide_env_values = true)]
+    pub take_over: bool,
+}
+
+/// A guarantee, as it is named on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Promise {
+    /// No checkpoints; a job that failed can't be resumed
+    AtMostOnce,
+    /// Checkpoints; output that is committed is there once, after any crash
+    ExactlyOnce,
+}
+
+impl Flags {
+    /// The options of a run of the job of this name. Without `--dir` their directory is empty, to be chosen.
+    ///
+    /// # Errors
+    /// [`RunError::Options`]: the flags contradict each other.
+    pub fn options(&self, name: &str) -> Result<Options, RunError> {
+        let mut options = Options::new(name, self.dir.clone().unwrap_or_default());
+        options.workers = self.workers.unwrap_or(options.workers);
+        options.take_over = self.take_over;
+        options.guarantee = match self.guarantee.unwrap_or(Promise::ExactlyOnce) {
+            Promise::AtMostOnce => match (self.interval, self.retain) {
+                (None, None) => Guarantee::AtMostOnce,
+                _ => {
+                    let text = "an at-most-once job takes no checkpoints: leave out --interval and --retain, or say --guarantee exactly-once";
+                    return Err(RunError::Options(text.to_string()));
+                }
+            },
+            Promise::ExactlyOnce => {
+                let default = Snapshots::default();
+                Guarantee::ExactlyOnce(Snapshots {
+                    interval: self.interval.unwrap_or(default.interval),
+                    retained: self.retain.unwrap_or(default.retained),
+                    ..default
+                })
+            }
+        };
+        Ok(options)
+    }
+}
+
+/// Reads a number with its unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number = text[..digits].parse::<u64>().map_err(|_| "it must begin with a whole number, as in 500ms".to_string())?;
+    let unit_ms = match &text[digits..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        "" => return Err(format!("of what? say {number}ms or {number}s")),
+        unit => return Err(format!("{unit:?} is no unit of time; use ms, s, m or h")),
+    };
+    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(|| "that is longer than can be counted".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_numbers_with_units() {
+        for (text, ms) in [("0ms", 0), ("500ms", 500), ("2s", 2_000), ("1m", 60_000), ("3min", 180_000), ("1h", 3_600_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "5", "s", "-1s", "1.5s", "1 s", "1d", "99999999999999999999s", "18446744073709551615h"] {
+            assert!(duration(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn flags_that_are_not_given_leave_the_defaults() {
+        let options = Flags::default().options("job").expect("defaults");
+        let default = Options::new("job", "");
+        assert_eq!((options.workers, options.guarantee), (default.workers, default.guarantee));
+        let flags = Flags { interval: Some(Duration::from_millis(7)), retain: Some(1), ..Flags::default() };
+        let snapshots = Snapshots { retained: 1, ..Snapshots::every(Duration::from_millis(7)) };
+        assert_eq!(flags.options("job").expect("fits").guarantee, Guarantee::ExactlyOnce(snapshots));
+    }
+
+    #[test]
+    fn at_most_once_with_checkpoints_is_a_contradiction() {
+        let at_most_once = Flags { guarantee: Some(Promise::AtMostOnce), ..Flags::default() };
+        assert_eq!(at_most_once.options("job").expect("fits").guarantee, Guarantee::AtMostOnce);
+        let contradiction = Flags { retain: Some(2), ..at_most_once };
+        assert!(matches!(contradiction.options("job"), Err(RunError::Options(_))));
+    }
+}
