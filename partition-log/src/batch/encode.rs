@@ -115,8 +115,8 @@ impl BatchBuilder {
         };
         let mut batch = match self.compression {
             Compression::None => {
-                // The next batch will be about as large as this one.
-                let next = Vec::with_capacity(self.bytes.len());
+                // The next batch will be about as large as this one; a little more room saves moving it at the end.
+                let next = Vec::with_capacity(self.bytes.len() + self.bytes.len() / 16 + HEADER_BYTES);
                 std::mem::replace(&mut self.bytes, next)
             }
             Compression::Lz4 => {

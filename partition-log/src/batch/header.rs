@@ -29,7 +29,7 @@ pub struct BatchHeader {
     pub leader_epoch: i32,
     /// CRC-32C of everything from the attributes on.
     pub crc: u32,
-    /// Codec, timestamp type and kind, as bits (see [`format`](super::format)).
+    /// Codec, timestamp type and kind, as bits (see [`mod@super::format`]).
     pub attributes: i16,
     /// Offset of the last record minus the base offset.
     pub last_offset_delta: i32,

@@ -3,7 +3,7 @@
 //! A batch is encoded once by its producer and stays opaque bytes from there to the disk and to the reader; only base
 //! offset and leader epoch are patched in, and they lie outside the checksum. `docs/formats/batch.md` has the byte table.
 //!
-//! Reading order: [`format`] (where each field lies), [`header`] (the 61 bytes in front), [`encode`] (the builder),
+//! Reading order: [`mod@format`] (where each field lies), [`header`] (the 61 bytes in front), [`encode`] (the builder),
 //! [`verify()`] (what is refused, from a client and from a disk), [`decode`] (records, borrowed), [`control`] (commit and
 //! abort markers).
 //!

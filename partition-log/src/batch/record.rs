@@ -10,6 +10,7 @@ const FIELD_BYTES_MAX: usize = i32::MAX as usize;
 pub(super) type HeaderRef<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// Bytes of the record's body, without its length prefix; `None` when a field or the body is too long for the format.
+#[inline]
 pub(super) fn body_len(
     timestamp_delta: i64,
     offset_delta: i32,
@@ -25,12 +26,17 @@ pub(super) fn body_len(
     (len <= FIELD_BYTES_MAX - VARINT_BYTES_MAX).then_some(len)
 }
 
+#[inline(always)]
 fn bytes_len(bytes: Option<&[u8]>) -> Option<usize> {
-    let len = i32::try_from(bytes.map_or(0, <[u8]>::len)).ok()?;
-    Some(if bytes.is_some() { varint_len(len) + len as usize } else { 1 })
+    match bytes {
+        None => Some(1),
+        Some(bytes) if bytes.len() <= FIELD_BYTES_MAX => Some(varint_len(bytes.len() as i32) + bytes.len()),
+        Some(_) => None,
+    }
 }
 
 /// Appends a record whose body has `body` bytes, as [`body_len`] computed from the same fields.
+#[inline]
 pub(super) fn put_record(
     out: &mut Vec<u8>,
     body: usize,
@@ -40,7 +46,7 @@ pub(super) fn put_record(
     value: Option<&[u8]>,
     headers: &[HeaderRef<'_>],
 ) {
-    out.reserve(VARINT_BYTES_MAX + body);
+    out.reserve(varint_len(body as i32) + body);
     put_varint(out, body as i32);
     out.push(0);
     put_varlong(out, timestamp_delta);
@@ -54,7 +60,7 @@ pub(super) fn put_record(
     }
 }
 
-#[inline]
+#[inline(always)]
 fn put_bytes(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     match bytes {
         Some(bytes) => {

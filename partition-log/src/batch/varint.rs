@@ -28,8 +28,15 @@ pub(super) fn put_varlong(out: &mut Vec<u8>, value: i64) {
     put(out, zigzag64(value));
 }
 
-#[inline]
+#[inline(always)]
 fn put(out: &mut Vec<u8>, mut bits: u64) {
+    // Nearly all numbers of a record take one byte or two.
+    if bits < u64::from(MORE) {
+        return out.push(bits as u8);
+    }
+    if bits < 1 << 14 {
+        return out.extend_from_slice(&[bits as u8 | MORE, (bits >> 7) as u8]);
+    }
     while bits >= u64::from(MORE) {
         out.push(bits as u8 | MORE);
         bits >>= 7;
@@ -49,8 +56,14 @@ pub(super) fn varlong_len(value: i64) -> usize {
     len(zigzag64(value))
 }
 
-#[inline]
+#[inline(always)]
 fn len(bits: u64) -> usize {
+    if bits < u64::from(MORE) {
+        return 1;
+    }
+    if bits < 1 << 14 {
+        return 2;
+    }
     (64 - (bits | 1).leading_zeros() as usize).div_ceil(7)
 }
 

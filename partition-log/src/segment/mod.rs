@@ -11,7 +11,7 @@
 //! before the write-ahead log forgets what they hold. `docs/formats/segment.md` has the byte tables.
 //!
 //! Reading order: [`partition_files`] (open, write, roll), [`read`](PartitionFiles::read), [`recover`] (ends, cuts,
-//! scans), [`sync`], [`offset_index`], [`transaction_index`], [`walk`] (from batch to batch), [`open_files`] (bounded
+//! scans), [`sync`], [`offset_index`], [`transaction_index`], `walk` (from batch to batch), [`open_files`] (bounded
 //! descriptors).
 //!
 //! Promises:
