@@ -89,13 +89,15 @@ fn recover(platform: &Platform, dir: &Path, limits: &LogLimits) -> Result<Parts,
     for dir in [&wal_dir, &partitions_dir, &dir.join(base_image::DIR)] {
         files.create_dir_all(dir).at("create", dir)?;
     }
-    // The directories may have been created by a life that was cut off before it synced their names.
+    // Directories and files may have been created by a life that was cut off before it synced their names.
     files.sync_dir(dir).at("sync", dir)?;
+    files.sync_dir(&wal_dir).at("sync", &wal_dir)?;
     let mut found = scan(files, &wal_dir)?;
     let base = read_base(platform, dir)?;
     let is_new = base.is_none();
     if is_new {
-        refuse_remains(files, dir, &mut found)?;
+        refuse_remains(files, dir, &found)?;
+        sync_ancestors(files, dir)?;
     }
     let (generation, imaged, mut state) = base.unwrap_or_default();
     let segments = Segments::new(platform, &partitions_dir, limits, &state);
@@ -150,12 +152,26 @@ fn next_generation(platform: &Platform, end: &End) -> FileHeader {
 }
 
 /// Without a base image there must be nothing to lose: a creation that was cut off leaves empty files at most.
-fn refuse_remains(files: &Arc<dyn Files>, dir: &Path, found: &mut Found) -> Result<(), OpenError> {
+fn refuse_remains(files: &Arc<dyn Files>, dir: &Path, found: &Found) -> Result<(), OpenError> {
     let partitions = dir.join(PARTITIONS_DIR);
     let untouched = files.read_dir(&partitions).at("list", &partitions)?.is_empty();
     if found.has_frames()? || !untouched {
         let what = "there is no base image, but write-ahead frames or partitions are there".to_string();
         return Err(OpenError::Corrupt { path: dir.join(base_image::DIR), what });
+    }
+    Ok(())
+}
+
+/// Makes the log's own name durable, and those of the directories above it: a process that was killed may have created
+/// them and never synced them.
+fn sync_ancestors(files: &Arc<dyn Files>, dir: &Path) -> Result<(), OpenError> {
+    for (height, ancestor) in dir.ancestors().skip(1).enumerate() {
+        let ancestor = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
+        match files.sync_dir(ancestor) {
+            // Directories that this user may not read are older than this log.
+            Err(e) if height > 0 && e.kind() == std::io::ErrorKind::PermissionDenied => break,
+            synced => synced.at("sync", ancestor)?,
+        }
     }
     Ok(())
 }

@@ -92,3 +92,26 @@ pub(crate) fn oldest_prepared(state: &State) -> Option<TxnInfo> {
 pub(crate) fn late_prepared(state: &State, now: i64, alarm: i64) -> Option<TxnInfo> {
     oldest_prepared(state).filter(|oldest| now.saturating_sub(oldest.since.0) >= alarm)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_prepared_transactions_are_ever_late_and_the_oldest_is_named() {
+        let mut state = State::default();
+        for (producer, phase, since) in
+            [(1, TxnPhase::Open, 0), (2, TxnPhase::Prepared, 50), (3, TxnPhase::Prepared, 40)]
+        {
+            let id = TxnId { owner: OwnerId(1), attempt: 1, checkpoint: 1, sink: "s".to_string(), writer: producer };
+            let (bytes, records, partitions) = (7, 1, BTreeMap::new());
+            let txn = TxnState { id, epoch: 0, phase, since, bytes, records, partitions };
+            state.txns.insert(i64::from(producer), txn);
+        }
+        assert_eq!(late_prepared(&state, 139, 100), None);
+        let late = late_prepared(&state, 140, 100).expect("one is late");
+        assert_eq!((late.id.writer, late.bytes), (3, 7));
+        state.txns.retain(|_, txn| txn.phase == TxnPhase::Open);
+        assert_eq!(late_prepared(&state, 1_000_000, 100), None);
+    }
+}
