@@ -217,3 +217,23 @@ fn a_sync_that_fails_when_another_file_needs_room_poisons_all_partitions() {
     assert!(open.is_poisoned());
     assert!(matches!(first.sync_paced(|| {}), Err(SegmentError::Poisoned { .. })), "whose bytes are in doubt");
 }
+
+#[test]
+fn names_that_a_killed_process_left_unsynced_are_synced_with_the_first_bytes_behind_them() {
+    let (dir, watch, points) = (Dir::new(), Arc::<Watch>::default(), Points::default());
+    let files = open(&dir, &watch, &points, 100);
+    fill(&files, 0..2);
+    files.sync_paced(|| {}).expect("synced");
+    let end = files.end().expect("known");
+    let rolled = files.roll(end.next_offset).expect("rolled");
+    drop(files); // as good as killed: nobody has synced the new name
+    watch.synced.lock().expect("unbroken").clear();
+    let shared = OpenFiles::new(Arc::new(Watched(watch.clone())), CrashPoints::default(), 100);
+    let files = PartitionFiles::open(shared, dir.path(), SMALL).expect("opened");
+    files.truncate_to(rolled).expect("nothing to cut");
+    fill(&files, 0..1);
+    files.sync_paced(|| {}).expect("synced");
+    let synced = watch.synced.lock().expect("unbroken").clone();
+    assert_eq!(synced[..2], [format!("{}.log", end.next_offset), "topic-0".to_string()]);
+    assert_eq!(synced.len(), 3, "and the parent: {synced:?}");
+}

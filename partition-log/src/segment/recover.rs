@@ -132,7 +132,11 @@ impl PartitionFiles {
         }
         let mut state = self.state();
         state.segments.retain(|segment| segment.base <= end.segment_base);
-        state.names_dirty |= removed;
+        // A process that was killed may have created names, and the directory, that no sync has covered: an empty segment
+        // after a roll, for one. What is written to it from now on must not be lost with its name.
+        let inherited = !state.segments.is_empty();
+        state.names_dirty |= removed || inherited;
+        state.dir_is_new |= inherited;
         Ok(())
     }
 
