@@ -1,1 +1,88 @@
-//! placeholder
+//! What the whole-pipeline tests share: a simulated machine that survives crashes, a golden job, and its independent judge.
+//!
+//! A *case* is a list of strikes, one per life of the machine. In each life the same program runs with real threads over the
+//! simulated disk until it finishes or the power goes off at the armed point; then the disk loses what its policy says and the
+//! next life begins, with another number of workers. The last life is not struck. What readers then see must be exactly
+//! what plain Rust computes from the input.
+
+pub mod golden;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cutwater_platform::random::Seeded;
+use cutwater_platform::{Platform, SystemClock, Threads};
+use cutwater_testkit::{CrashAction, CrashCounts, LossPolicy, SimDisk};
+
+/// A machine with a simulated disk, real threads and a real clock.
+pub struct Machine {
+    disk: SimDisk,
+    crashes: CrashCounts,
+    seed: u64,
+}
+
+/// What the end of a life does to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The process was killed; the operating system still has what it wrote.
+    Kill,
+    /// The power went off.
+    PowerOff(LossPolicy),
+}
+
+impl Machine {
+    /// A machine with an empty disk.
+    pub fn new(seed: u64) -> Machine {
+        Machine::on(SimDisk::new(), seed)
+    }
+
+    /// A machine with this disk.
+    pub fn on(disk: SimDisk, seed: u64) -> Machine {
+        Machine { disk, crashes: CrashCounts::new(), seed }
+    }
+
+    /// Another machine with a copy of this one's disk.
+    pub fn fork(&self, seed: u64) -> Machine {
+        Machine::on(self.disk.fork(), seed)
+    }
+
+    /// Its world.
+    pub fn platform(&self) -> Platform {
+        Platform {
+            files: Arc::new(self.disk.clone()),
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(Seeded::new(self.seed)),
+            spawn: Arc::new(Threads),
+            crash: self.crashes.points(),
+        }
+    }
+
+    /// The data directory on its disk.
+    pub fn dir(&self) -> PathBuf {
+        PathBuf::from("data")
+    }
+
+    /// Turns the power off when `point` is reached for the `nth` time.
+    pub fn strike(&self, point: &str, nth: u64) {
+        self.crashes.arm(point, nth, CrashAction::PowerOff(self.disk.clone()));
+    }
+
+    /// Which points were reached, and how often.
+    pub fn reached(&self) -> std::collections::BTreeMap<&'static str, u64> {
+        self.crashes.reached()
+    }
+
+    /// True once the power is off.
+    pub fn is_off(&self) -> bool {
+        self.disk.is_off()
+    }
+
+    /// The machine's next life.
+    pub fn next_life(&self, end: End) -> Machine {
+        let seed = self.seed.wrapping_mul(0x9E37_79B9).wrapping_add(1);
+        match end {
+            End::Kill => Machine::on(self.disk.kill(), seed),
+            End::PowerOff(policy) => Machine::on(self.disk.restart(policy, seed), seed),
+        }
+    }
+}

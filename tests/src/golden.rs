@@ -1,0 +1,238 @@
+//! The golden job: two pipelines in one program, whose output doesn't depend on how workers interleave.
+//!
+//! ```text
+//!   clicks (3 partitions, a key in one of them)  -> running count per key     -> counts (2 partitions, by key)
+//!   events (1 partition, out of order)           -> 10 s windows, sum per key -> windows, late
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use cutwater_engine::config::{Guarantee, Options, Snapshots};
+use cutwater_engine::error::{BuildError, RunError};
+use cutwater_engine::graph::Job;
+use cutwater_engine::observe::{Control, Report};
+use cutwater_engine::time::EventTime;
+use cutwater_engine::worker::run;
+use cutwater_operators::prelude::*;
+use cutwater_partition_log::batch::{BatchBuilder, Compression};
+use cutwater_partition_log::{Isolation, Log, LogOptions, Offset};
+use cutwater_platform::{Platform, SplitMix};
+use cutwater_sources_sinks::codec::Json;
+use cutwater_sources_sinks::log::{JobLog, LogRecord};
+use cutwater_testkit::{multiset_diff, sequence_diff};
+
+use crate::Machine;
+
+const CLICKS: u64 = 600;
+const CLICK_KEYS: u64 = 23;
+const CLICK_PARTITIONS: u64 = 3;
+const EVENTS: u64 = 400;
+const EVENT_KEYS: u64 = 5;
+/// Events come at most this much before the newest one.
+const DISORDER_MS: i64 = 4_000;
+const WINDOW_MS: i64 = 10_000;
+
+/// The input, the same for everybody.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// Keys of clicks, in order.
+    pub clicks: Vec<u64>,
+    /// (event time, key, value), in order of arrival. Every 50th is far too late.
+    pub events: Vec<(i64, u64, u64)>,
+}
+
+impl Input {
+    /// The input of this seed.
+    pub fn new(seed: u64) -> Input {
+        let mut random = SplitMix::new(seed);
+        let clicks = (0..CLICKS).map(|_| random.below(CLICK_KEYS)).collect();
+        let event = |i: u64| {
+            let on_time = (i as i64) * 300 - random.below(DISORDER_MS as u64) as i64;
+            let t = if i % 50 == 49 { on_time - 3 * WINDOW_MS } else { on_time };
+            (t, random.below(EVENT_KEYS), random.below(100))
+        };
+        Input { clicks, events: (0..EVENTS).map(event).collect() }
+    }
+
+    /// Loads the input into the log of a machine, and closes it cleanly.
+    pub fn load(&self, machine: &Machine) {
+        let log = open(&machine.platform());
+        let clicks = log.create_topic("clicks", CLICK_PARTITIONS as u32).expect("a new topic");
+        let events = log.create_topic("events", 1).expect("a new topic");
+        let producer = log.producer().expect("a producer");
+        let mut batch = BatchBuilder::new(Compression::None);
+        for partition in 0..CLICK_PARTITIONS {
+            let here: Vec<u64> = self.clicks.iter().copied().filter(|k| k % CLICK_PARTITIONS == partition).collect();
+            for chunk in here.chunks(7) {
+                for key in chunk {
+                    batch.push(0, None, Some(key.to_string().as_bytes()), &[]).expect("it fits");
+                }
+                producer.append(clicks, partition as u32, &mut batch).expect("accepted").wait().expect("acknowledged");
+            }
+        }
+        for chunk in self.events.chunks(11) {
+            for (t, key, value) in chunk {
+                batch.push(0, None, Some(format!("{t} {key} {value}").as_bytes()), &[]).expect("it fits");
+            }
+            producer.append(events, 0, &mut batch).expect("accepted").wait().expect("acknowledged");
+        }
+        log.close().expect("a clean close");
+    }
+}
+
+/// What readers must see, computed without engine and log.
+#[derive(Debug)]
+pub struct Expected {
+    /// For each key, its counts in order.
+    counts: BTreeMap<u64, Vec<u64>>,
+    /// "window start, key, events, sum".
+    windows: Vec<String>,
+    /// Events that came after their window had fired.
+    late: Vec<String>,
+}
+
+impl Expected {
+    /// For this input.
+    pub fn of(input: &Input) -> Expected {
+        let mut counts: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for key in &input.clicks {
+            let seen = counts.entry(*key).or_default();
+            seen.push(seen.len() as u64 + 1);
+        }
+        let (mut windows, mut late) = (BTreeMap::<(i64, u64), (u64, u64)>::new(), vec![]);
+        let mut newest = i64::MIN;
+        for (t, key, value) in &input.events {
+            newest = newest.max(*t);
+            let start = t.div_euclid(WINDOW_MS) * WINDOW_MS;
+            // Three windows late: fired under every batching, for batches hold less than a window of time.
+            if newest.saturating_sub(*t) > 2 * WINDOW_MS {
+                late.push(format!("{t} {key} {value}"));
+            } else {
+                let entry = windows.entry((start, *key)).or_default();
+                entry.0 += 1;
+                entry.1 += value;
+            }
+        }
+        let windows = windows.into_iter().map(|((start, key), (n, sum))| format!("{start} {key} {n} {sum}")).collect();
+        Expected { counts, windows, late }
+    }
+
+    /// Reads a machine's log as a read-committed reader and compares everything: sequences per key, multisets per topic.
+    ///
+    /// # Panics
+    /// With the story of the first difference.
+    pub fn assert_seen(&self, machine: &Machine, story: &str) {
+        let log = open(&machine.platform());
+        let mut counts: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for line in read(&log, "counts") {
+            let pair = line.trim_matches(['[', ']']).split_once(',');
+            let (key, count) = pair.expect("a pair of numbers in JSON");
+            counts.entry(key.parse().expect("a key")).or_default().push(count.parse().expect("a count"));
+        }
+        for (key, expected) in &self.counts {
+            let seen = counts.remove(key).unwrap_or_default();
+            if let Some(diff) = sequence_diff(expected, &seen) {
+                panic!("{story}\ncounts of key {key}: {diff}");
+            }
+        }
+        assert!(counts.is_empty(), "{story}\ncounts of keys that nobody clicked: {counts:?}");
+        for (topic, expected) in [("windows", &self.windows), ("late", &self.late)] {
+            if let Some(diff) = multiset_diff(expected, &read(&log, topic)) {
+                panic!("{story}\n{topic}: {diff}");
+            }
+        }
+        let open = log.transactions();
+        assert!(open.is_empty(), "{story}\ntransactions were left: {open:?}");
+        log.close().expect("a clean close");
+    }
+}
+
+/// One life of the golden job.
+///
+/// # Errors
+/// What ended it.
+pub fn live(machine: &Machine, workers: usize) -> Result<Report, RunError> {
+    let mut options = Options::new("golden", machine.dir());
+    options.workers = workers;
+    options.pin = false;
+    options.restarts_max = 0;
+    options.platform = machine.platform();
+    let snapshots = Snapshots { retained: 2, deltas_max: 3, declined_max: 2, ..Snapshots::every(Duration::from_millis(2)) };
+    options.guarantee = Guarantee::ExactlyOnce(snapshots);
+    options.limits.batch_records = 16;
+    options.limits.channel_records = 64;
+    let report = run(build, &options, &Control::new())?;
+    report.assert_balanced();
+    Ok(report)
+}
+
+/// Slows a pipeline down, so that a few hundred records last for several checkpoints.
+fn pace<T>(_: &T) {
+    let clock = cutwater_platform::SystemClock::new();
+    cutwater_platform::Clock::sleep(&clock, Duration::from_micros(30));
+}
+
+fn text(record: &LogRecord) -> String {
+    String::from_utf8_lossy(record.value.as_deref().unwrap_or_default()).into_owned()
+}
+
+fn build(job: &Job) -> Result<(), BuildError> {
+    let log = job.log();
+    job.source("clicks", log.read("clicks").until_latest())
+        .inspect(pace)
+        .map(|record| text(&record).parse::<u64>().expect("a number"))
+        .key_value(|key| (key, ()))
+        .count("count")
+        .sink("counts", log.write("counts").partitions(2).value(Json).key_into(|(key, _): &(u64, u64), out| out.extend_from_slice(&key.to_be_bytes())));
+
+    let (windows, late) = job
+        .source("events", log.read("events").until_latest())
+        .inspect(pace)
+        .map(|record| {
+            let line = text(&record);
+            let numbers: Vec<i64> = line.split(' ').map(|n| n.parse().expect("a number")).collect();
+            (numbers[0], numbers[1].unsigned_abs(), numbers[2].unsigned_abs())
+        })
+        .timestamps(|event| EventTime(event.0), Bounded::millis(DISORDER_MS as u32))
+        .key_by(|event| event.1)
+        .window(Tumbling::millis(WINDOW_MS as u32))
+        .aggregate(
+            "sums",
+            || (0u64, 0u64),
+            |sum: &mut (u64, u64), event: &(i64, u64, u64)| *sum = (sum.0 + 1, sum.1 + event.2),
+            |key: &u64, window: Window, (n, sum)| format!("{} {key} {n} {sum}", window.start.0),
+        )
+        .with_late();
+    windows.sink("windows", log.write("windows"));
+    late.map(|(t, key, value)| format!("{t} {key} {value}")).sink("late", log.write("late"));
+    Ok(())
+}
+
+fn open(platform: &Platform) -> Log {
+    Log::open(platform, Path::new("data/log"), LogOptions::default()).expect("the log opens after any crash")
+}
+
+fn read(log: &Log, topic: &str) -> Vec<String> {
+    let Some(topic) = log.topic(topic) else { return vec![] };
+    let mut lines = vec![];
+    for partition in 0..topic.partitions {
+        let mut consumer = log.consumer(topic.id, partition, Offset(0), Isolation::ReadCommitted).expect("a consumer");
+        loop {
+            let fetched = consumer.poll(1 << 20).expect("readable");
+            fetched
+                .for_each(|record| lines.push(String::from_utf8_lossy(record.value.unwrap_or_default()).into_owned()))
+                .expect("whole batches");
+            if fetched.is_empty() && consumer.position() >= consumer.readable_end() {
+                break;
+            }
+        }
+    }
+    lines
+}
+
+/// How many different workers a case uses over its lives.
+pub fn workers_of(case: u64, life: usize) -> usize {
+    [1, 2, 3, 8][((case + life as u64) % 4) as usize]
+}

@@ -1,0 +1,258 @@
+//! The face of a job as a person or a script meets it: real processes, their exit codes, what they write where.
+//!
+//! This binary starts itself as the job: see `the_job`.
+
+#![expect(clippy::disallowed_methods, reason = "tests look at the real file system and clock and start real processes")]
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use cutwater::connectors::generator::{generate, generate_forever};
+use cutwater::connectors::print::print;
+use cutwater::prelude::*;
+
+/// Says which job the child is.
+const JOB: &str = "FACE_TEST_JOB";
+/// The child's command line, one argument per line.
+const ARGS: &str = "FACE_TEST_ARGS";
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Not a test but the job that the tests below start. It does nothing without its variable.
+#[test]
+fn the_job() {
+    let (Ok(job), Ok(args)) = (std::env::var(JOB), std::env::var(ARGS)) else { return };
+    let args = std::iter::once("face").chain(args.lines()).map(OsString::from).collect::<Vec<_>>();
+    let build = match job.as_str() {
+        "print" => print_ten,
+        "panic" => panic_at_five,
+        "count" => count_hundred,
+        "sum" => count_otherwise,
+        "forever" => write_forever,
+        "stuck" => stuck,
+        other => panic!("no job {other:?}"),
+    };
+    std::process::exit(cutwater::main_from("face", args, build) as i32);
+}
+
+fn print_ten(job: &Job) -> Result<(), BuildError> {
+    job.source("numbers", generate(job, 10, |n| n)).map(|n| format!("number {n}")).sink("out", print());
+    Ok(())
+}
+
+fn panic_at_five(job: &Job) -> Result<(), BuildError> {
+    let numbers = job.source("numbers", generate(job, 10, |n| n));
+    numbers.inspect(|n| assert!(*n != 5, "five is right out")).sink("out", print());
+    Ok(())
+}
+
+fn count_hundred(job: &Job) -> Result<(), BuildError> {
+    let counts = job.source("numbers", generate(job, 100, |n| n)).key_by(|n| n % 7).count_at_end("rests");
+    counts.sink("out", job.log().write("rests").value(Json));
+    Ok(())
+}
+
+fn count_otherwise(job: &Job) -> Result<(), BuildError> {
+    let counts = job.source("numbers", generate(job, 100, |n| n)).key_by(|n| n % 7).count("rests");
+    counts.sink("out", job.log().write("rests").value(Json));
+    Ok(())
+}
+
+fn write_forever(job: &Job) -> Result<(), BuildError> {
+    let numbers = job.source("numbers", generate_forever(job, |n| n).per_second(1_000));
+    numbers.sink("out", job.log().write("numbers").value(Json));
+    Ok(())
+}
+
+fn stuck(job: &Job) -> Result<(), BuildError> {
+    let numbers = job.source("numbers", generate(job, 10, |n| n));
+    numbers.inspect(|_| std::thread::sleep(PATIENCE)).sink("out", print());
+    Ok(())
+}
+
+/// Starts a job with a command line.
+fn command(job: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this binary"));
+    command.args(["--exact", "the_job", "--nocapture"]).env(JOB, job).env(ARGS, args.join("\n"));
+    for variable in ["DIR", "WORKERS", "GUARANTEE", "INTERVAL", "RETAIN", "QUIET", "TAKE_OVER"] {
+        command.env_remove(format!("CUTWATER_{variable}"));
+    }
+    command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    /// Standard output without what the test harness says.
+    out: Vec<String>,
+    err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        let ours = |line: &&str| !line.is_empty() && !line.starts_with("running ") && !line.starts_with("test ");
+        let out = out.lines().filter(ours).map(str::to_owned).collect();
+        Ran { code: output.status.code(), out, err: String::from_utf8_lossy(&output.stderr).into_owned() }
+    }
+}
+
+fn ran(job: &str, args: &[&str]) -> Ran {
+    command(job, args).output().expect("a process starts").into()
+}
+
+fn temporary() -> tempfile::TempDir {
+    tempfile::tempdir().expect("temporary directories work")
+}
+
+fn text(dir: &Path) -> &str {
+    dir.to_str().expect("a path in UTF-8")
+}
+
+/// Waits until a job has published a checkpoint in `dir`.
+fn wait_for_checkpoint(dir: &Path, child: &mut Child) {
+    let (since, manifests) = (Instant::now(), dir.join("checkpoints/manifests"));
+    while std::fs::read_dir(&manifests).map_or(0, Iterator::count) == 0 {
+        assert!(since.elapsed() < PATIENCE, "no checkpoint in {}", manifests.display());
+        assert!(child.try_wait().expect("our child").is_none(), "the job ended before its first checkpoint");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn interrupt(child: &Child) {
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill is there");
+    assert!(status.success());
+}
+
+#[test]
+fn data_goes_to_standard_output_and_everything_else_to_standard_error() {
+    let done = ran("print", &["--guarantee", "at-most-once", "--workers", "1"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(done.out, (0..10).map(|n| format!("number {n}")).collect::<Vec<_>>());
+    assert!(done.err.contains("face: at-most-once (no checkpoints), 1 worker thread"), "{}", done.err);
+    assert!(done.err.contains("balanced"), "{}", done.err);
+
+    let quiet = ran("print", &["--guarantee", "at-most-once", "--workers", "1", "--quiet"]);
+    assert_eq!((quiet.code, quiet.out.len(), quiet.err.as_str()), (Some(0), 10, ""));
+}
+
+#[test]
+fn wrong_usage_is_2_and_asking_for_help_is_not_wrong() {
+    for args in [&["--nonsense"][..], &["--interval", "5"], &["--guarantee", "at-most-once", "--retain", "2"], &["--workers", "0"]] {
+        let wrong = ran("count", args);
+        assert_eq!(wrong.code, Some(2), "{args:?}: {wrong:?}");
+        assert!(wrong.out.is_empty() && !wrong.err.is_empty(), "{args:?}: {wrong:?}");
+    }
+    let help = ran("count", &["--help"]);
+    assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
+    assert!(help.out.iter().any(|line| line.contains("CUTWATER_DIR")), "{help:?}");
+    let version = ran("count", &["--version"]);
+    assert_eq!((version.code, version.out.len()), (Some(0), 1), "{version:?}");
+}
+
+#[test]
+fn a_guarantee_that_a_sink_cannot_honour_is_refused_before_anything_runs() {
+    let refused = ran("print", &[]);
+    assert_eq!((refused.code, refused.out.len()), (Some(2), 0), "{refused:?}");
+    assert!(refused.err.contains("can't honour exactly-once"), "{}", refused.err);
+}
+
+#[test]
+fn a_job_explains_itself_and_does_nothing() {
+    let dir = temporary();
+    let explained = ran("count", &["--explain", "--dir", text(dir.path()), "--interval", "250ms"]);
+    assert_eq!(explained.code, Some(0), "{explained:?}");
+    let all = explained.out.join("\n");
+    for part in ["exactly-once (aligned snapshots every 250ms)", "count_at_end", "by key", "reads again from the positions", "commits in group"] {
+        assert!(all.contains(part), "{part:?} in {all}");
+    }
+    assert!(!dir.path().join("checkpoints").exists(), "nothing was run");
+}
+
+#[test]
+fn a_failure_is_1_and_the_temporary_directory_is_kept_and_named() {
+    let failed = ran("panic", &["--guarantee", "at-most-once", "--workers", "1"]);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(failed.err.contains("five is right out"), "{}", failed.err);
+    let kept = failed.err.lines().find_map(|line| line.split_once("the data is kept in ")).expect("it is named").1;
+    let kept = Path::new(kept.split(';').next().expect("a path"));
+    assert!(kept.exists());
+    std::fs::remove_dir_all(kept).expect("cleaned up");
+}
+
+#[test]
+fn a_finished_job_does_nothing_again_and_another_program_is_incompatible() {
+    let dir = temporary();
+    let args = ["--dir", text(dir.path()), "--interval", "20ms"];
+    let first = ran("count", &args);
+    assert_eq!(first.code, Some(0), "{first:?}");
+    let again = ran("count", &args);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(again.err.contains("had finished before"), "{}", again.err);
+    let other = ran("sum", &args);
+    assert_eq!(other.code, Some(8), "{other:?}");
+    assert!(other.err.contains("another job graph"), "{}", other.err);
+}
+
+#[test]
+fn an_interrupted_job_takes_a_last_checkpoint_and_goes_on_when_it_is_run_again() {
+    let dir = temporary();
+    let args = ["--dir", text(dir.path()), "--interval", "20ms"];
+    for _ in 0..2 {
+        let mut child = command("forever", &args).spawn().expect("a process starts");
+        wait_for_checkpoint(dir.path(), &mut child);
+        interrupt(&child);
+        let stopped = Ran::from(child.wait_with_output().expect("our child"));
+        assert_eq!(stopped.code, Some(130), "{stopped:?}");
+        assert!(stopped.err.contains("stopped before its end"), "{}", stopped.err);
+    }
+}
+
+#[test]
+fn a_directory_in_use_is_4_and_can_be_taken_over() {
+    let dir = temporary();
+    let args = ["--dir", text(dir.path()), "--interval", "20ms"];
+    let mut holder = command("forever", &args).spawn().expect("a process starts");
+    wait_for_checkpoint(dir.path(), &mut holder);
+    let second = ran("forever", &args);
+    assert_eq!(second.code, Some(4), "{second:?}");
+    assert!(second.err.contains(&holder.id().to_string()) && second.err.contains("--take-over"), "{}", second.err);
+
+    let heir = command("forever", &[&args[..], &["--take-over"]].concat()).spawn().expect("a process starts");
+    let dead = Ran::from(holder.wait_with_output().expect("our child"));
+    assert_eq!(dead.code, None, "killed: {dead:?}");
+    interrupt_until_it_listens(heir);
+}
+
+/// Interrupts once, when the job has begun to listen, and expects it to stop.
+fn interrupt_until_it_listens(mut child: Child) {
+    use std::io::{BufRead, BufReader, Read};
+    let mut err = BufReader::new(child.stderr.take().expect("piped"));
+    let mut first = String::new();
+    err.read_line(&mut first).expect("the job says how it begins");
+    interrupt(&child);
+    let mut rest = String::new();
+    err.read_to_string(&mut rest).expect("the job says how it ends");
+    assert_eq!(child.wait().expect("our child").code(), Some(130), "{first}{rest}");
+}
+
+#[test]
+fn a_second_interrupt_ends_a_job_that_is_stuck() {
+    let mut child = command("stuck", &["--guarantee", "at-most-once", "--workers", "1"]).spawn().expect("a process starts");
+    let since = Instant::now();
+    use std::io::{BufRead, BufReader};
+    let mut err = BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    err.read_line(&mut line).expect("the job says how it begins");
+    std::thread::sleep(Duration::from_millis(300));
+    interrupt(&child);
+    line.clear();
+    err.read_line(&mut line).expect("the job says that it is stopping");
+    assert!(line.contains("once more"), "{line}");
+    interrupt(&child);
+    assert_eq!(child.wait().expect("our child").code(), Some(130));
+    assert!(since.elapsed() < PATIENCE, "it did not wait for the stuck function");
+}

@@ -1,0 +1,256 @@
+//! The example `flights` as a program: straight, killed, resumed, and with every wrong input that a user may give it.
+
+#![expect(clippy::disallowed_methods, reason = "tests look at the real file system and start real processes")]
+
+mod example;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use example::{Ran, files, program, root};
+
+const EQUAL: &str =
+    "The three topics equal, row for row, what plain Rust computes from the file; so do the published totals.";
+
+fn flights() -> Command {
+    let mut command = Command::new(program("flights"));
+    command.env_remove("CUTWATER_CRASH_AT");
+    command
+}
+
+fn run(args: &[&str]) -> Ran {
+    flights().args(args).output().expect("the program starts").into()
+}
+
+fn run_in(dir: &Path, args: &[&str]) -> Ran {
+    let dir = ["--dir", dir.to_str().expect("a name in Unicode")];
+    run(&[&dir, args].concat())
+}
+
+/// Runs until the process kills itself at a crash point.
+fn crash_in(dir: &Path, point: &str, args: &[&str]) {
+    use std::os::unix::process::ExitStatusExt;
+    let status =
+        flights().arg("--dir").arg(dir).args(args).env("CUTWATER_CRASH_AT", point).output().expect("it starts").status;
+    assert_eq!(status.signal(), Some(9), "{point} was not reached");
+}
+
+#[track_caller]
+fn assert_equal(ran: &Ran) {
+    assert!(ran.code == Some(0) && ran.out.contains(EQUAL), "exit {:?}\n{}\n{}", ran.code, ran.out, ran.err);
+}
+
+/// The run was refused with this code, and said each of `texts`.
+#[track_caller]
+fn assert_refused(ran: &Ran, code: i32, texts: &[&str]) {
+    assert_eq!(ran.code, Some(code), "{}\n{}", ran.out, ran.err);
+    for text in texts {
+        assert!(ran.err.contains(text), "{text:?} is missing in:\n{}", ran.err);
+    }
+}
+
+#[test]
+fn january_comes_out_equal_and_the_report_is_printed() {
+    let ran = run(&[]);
+    assert_equal(&ran);
+    for text in [
+        "27224 rows, 20 broken and 200 late among them; loaded in one transaction",
+        "exactly-once (aligned snapshots every 1s)",
+        "books         balanced",
+        "delays                   93 rows",
+        "flights.late            200 rows",
+        "flights.dead-letter      20 rows",
+    ] {
+        assert!(ran.out.contains(text), "{text:?} is missing in:\n{}", ran.out);
+    }
+}
+
+#[test]
+fn twenty_kills_change_nothing() {
+    let ran = run(&["--kills", "20"]);
+    assert_equal(&ran);
+    assert!(ran.out.contains("20 kills landed"), "{}", ran.out);
+    assert_eq!(ran.out.lines().filter(|line| line.starts_with("kill ")).count(), 20, "{}", ran.out);
+}
+
+#[test]
+fn a_finished_directory_says_so_and_is_checked_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    assert_equal(&run_in(dir.path(), &[]));
+    let again = run_in(dir.path(), &[]);
+    assert_equal(&again);
+    assert!(again.out.contains("had finished before; nothing was done"), "{}", again.out);
+    assert!(again.out.contains("loaded by an earlier run"), "{}", again.out);
+    assert_refused(&run_in(dir.path(), &["--kills", "3"]), 7, &["did not land", "a new directory"]);
+}
+
+#[test]
+fn a_loader_that_was_killed_leaves_nothing_behind() {
+    // The frames before the rows create the topics and claim the log.
+    for nth in [1, 3, 4, 5] {
+        let dir = tempfile::tempdir().expect("a directory");
+        crash_in(dir.path(), &format!("log.frame-written#{nth}"), &[]);
+        let ran = run_in(dir.path(), &[]);
+        assert_equal(&ran);
+        assert!(ran.out.contains("loaded in one transaction"), "{}", ran.out);
+    }
+}
+
+#[test]
+fn a_killed_run_is_resumed_by_the_next_one() {
+    for point in ["sink.prepared", "coordinator.published", "group.committed"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        crash_in(dir.path(), point, &["--rate", "60000", "--checkpoint-every", "50"]);
+        assert_equal(&run_in(dir.path(), &[]));
+    }
+}
+
+#[test]
+fn kills_that_cannot_land_are_a_failure() {
+    let ran = run(&["--kills", "8", "--rate", "1000000000", "--checkpoint-every", "5000"]);
+    assert_refused(&ran, 7, &["did not land", "--rate", "the data is kept in"]);
+    let kept = ran.err.split("the data is kept in ").nth(1).expect("a directory").trim();
+    std::fs::remove_dir_all(kept).expect("the kept directory is there");
+}
+
+#[test]
+fn a_wrong_data_file_is_named_before_anything_is_written() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (data, file) = (dir.path().join("data"), dir.path().join("file"));
+    let tried = |bytes: Option<&[u8]>, texts: &[&str]| {
+        if let Some(bytes) = bytes {
+            std::fs::write(&file, bytes).expect("written");
+        }
+        let ran = run_in(&data, &["--data", file.to_str().expect("Unicode")]);
+        assert_refused(&ran, 3, &[texts, &[file.to_str().expect("Unicode"), "next: give a CSV file"]].concat());
+        assert!(!data.exists());
+    };
+    tried(None, &["could not be read", "No such file"]);
+    tried(Some(b"\x7fELF rubbish"), &["is no file of flights"]);
+    tried(Some(b"\x1f\x8b\x08 rubbish"), &["could not be read"]);
+    let header = "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,tailnum,\
+                  origin,dest,air_time,distance,hour,minute,time_hour";
+    tried(Some(format!("{header}\n2013,1,1,517\n").as_bytes()), &["line 2: has 4 fields instead of 19"]);
+}
+
+#[test]
+fn another_seed_or_file_on_a_loaded_directory_is_refused_and_changes_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    assert_equal(&run_in(dir.path(), &[]));
+    let topics = || files(&dir.path().join("log/partitions"));
+    let before = topics();
+    for (flag, value, text) in
+        [("--seed", "7", "--seed 2013"), ("--mangled", "3", "--mangled 20"), ("--stragglers", "9", "--stragglers 200")]
+    {
+        assert_refused(
+            &run_in(dir.path(), &[flag, value]),
+            4,
+            &["was loaded with", text, "nothing was changed", "next: "],
+        );
+    }
+    assert_eq!(before, topics());
+}
+
+#[test]
+fn a_foreign_directory_is_left_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("thesis.tex"), "years of work").expect("written");
+    let before = files(dir.path());
+    assert_refused(
+        &run_in(dir.path(), &[]),
+        4,
+        &["thesis.tex", "nothing was changed", "next: give an empty directory"],
+    );
+    assert_eq!(before, files(dir.path()));
+    // A log directory that is something else's.
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(dir.path().join("log")).expect("created");
+    std::fs::write(dir.path().join("log/syslog"), "kernel: all is well").expect("written");
+    let before = files(dir.path());
+    assert_refused(&run_in(dir.path(), &[]), 4, &["syslog", "is no log"]);
+    assert_eq!(before, files(dir.path()));
+    // A file where a directory should be.
+    let file = dir.path().join("file");
+    std::fs::write(&file, "text").expect("written");
+    assert_refused(&run_in(&file, &[]), 4, &[file.to_str().expect("Unicode")]);
+}
+
+#[test]
+fn a_corrupt_snapshot_is_named_and_nothing_is_overwritten() {
+    let dir = tempfile::tempdir().expect("a directory");
+    crash_in(dir.path(), "group.commit-sent#4", &["--rate", "60000", "--checkpoint-every", "50"]);
+    let checkpoints = dir.path().join("checkpoints");
+    for (path, bytes) in files(&checkpoints).iter().filter(|(path, _)| path.to_string_lossy().contains("/state/")) {
+        let mut bytes = bytes.clone();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(path, bytes).expect("written");
+    }
+    let snapshots = || {
+        files(&checkpoints)
+            .into_iter()
+            .filter(|(path, _)| path.to_string_lossy().contains("/state/"))
+            .collect::<Vec<_>>()
+    };
+    let before = snapshots();
+    assert!(!before.is_empty());
+    let ran = run_in(dir.path(), &[]);
+    assert_refused(&ran, 4, &[dir.path().to_str().expect("Unicode"), "/state/", "checksum"]);
+    assert_eq!(before, snapshots());
+}
+
+#[test]
+fn a_wrong_flag_is_explained() {
+    assert_refused(&run(&["--kill", "3"]), 2, &["unexpected argument '--kill'", "--kills"]);
+    assert_refused(&run(&["--rate", "0"]), 2, &["--rate"]);
+    let help = run(&["--help"]);
+    assert!(help.code == Some(0) && help.out.contains("Exit codes:") && help.out.contains("--kills"), "{}", help.out);
+}
+
+#[test]
+fn a_child_dies_with_its_parent() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut parent: Child = flights()
+        .arg("--dir")
+        .arg(dir.path())
+        .args(["--kills", "2", "--rate", "500"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut lines = BufReader::new(parent.stdout.take().expect("piped")).lines();
+    lines
+        .find(|line| line.as_ref().is_ok_and(|line| line.starts_with("kill ")))
+        .expect("a kill is told")
+        .expect("text");
+    let children = || children_in(dir.path(), parent.id());
+    assert!(!children().is_empty());
+    parent.kill().expect("killed");
+    let since = Instant::now();
+    while !children().is_empty() {
+        assert!(since.elapsed() < Duration::from_secs(10), "the child lives on");
+        std::thread::yield_now();
+    }
+    parent.wait().expect("waited");
+}
+
+/// Processes other than `parent` that have `dir` on their command line.
+fn children_in(dir: &Path, parent: u32) -> Vec<u32> {
+    let pids = std::fs::read_dir("/proc")
+        .expect("a proc file system")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let is_ours = |pid: &u32| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        *pid != parent && String::from_utf8_lossy(&command).contains(dir.to_str().expect("Unicode"))
+    };
+    pids.filter(is_ours).collect()
+}
+
+#[test]
+fn the_independent_reader_names_no_crate_of_cutwater() {
+    for (path, bytes) in files(&root().join("examples/flights/independent")) {
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains("cutwater") && !text.contains("crate::"), "{}", path.display());
+    }
+}
