@@ -100,6 +100,9 @@ struct Raw {
     clock: SystemClock,
 }
 
+/// About a hundred bytes, as most messages in the field have.
+const RECORD: &[u8] = &[b'x'; 100];
+
 const RAW_BYTES: u64 = 64 << 20;
 
 impl Raw {
@@ -145,7 +148,7 @@ fn blocks(bytes: usize) -> AlignedBuf {
 /// A batch of about 64 KiB: 60 records of 1 KiB that don't compress.
 fn fill(batch: &mut BatchBuilder, record: &[u8]) {
     for n in 0..60 {
-        batch.push(n, None, Some(record), &[]);
+        batch.push(n, None, Some(record), &[]).expect("it fits");
     }
 }
 
@@ -218,7 +221,7 @@ fn commits(dir: &Path, producers: usize, seconds: u64) -> f64 {
                     number += 1;
                     let name = TxnName { checkpoint: number, sink: "out".to_string(), writer: 0 };
                     let mut txn = owner.begin(name).expect("a transaction");
-                    batch.push(0, None, Some(b"a record of about a hundred bytes, which is what most messages in the field are"), &[]);
+                    batch.push(0, None, Some(RECORD), &[]).expect("it fits");
                     txn.append(topic, producer as u32, &mut batch).expect("accepted");
                     txn.commit().expect("committed");
                     total.fetch_add(1, Ordering::Relaxed);

@@ -79,6 +79,9 @@ pub struct Snapshots {
     pub deltas_max: usize,
     /// A checkpoint that isn't complete after this time is declined: nothing is lost, and the next one covers its output.
     pub timeout: Duration,
+    /// After this many declined checkpoints in a row the attempt ends: a job that can't take checkpoints any more must say so
+    /// instead of running on towards a very long replay.
+    pub declined_max: u32,
 }
 
 impl Default for Snapshots {
@@ -89,6 +92,7 @@ impl Default for Snapshots {
             retained: 3,
             deltas_max: 16,
             timeout: Duration::from_secs(600),
+            declined_max: 10,
         }
     }
 }

@@ -49,6 +49,7 @@ pub(crate) struct Plane {
     /// The timeline's manifests that are in the store.
     pub(crate) timeline: Rc<RefCell<Vec<Kept>>>,
     pub(crate) retained: usize,
+    pub(crate) declined_max: u32,
     pub(crate) plan: PlanIdentity,
     pub(crate) workers: u32,
     pub(crate) key_groups: KeyGroups,
@@ -142,11 +143,12 @@ pub(crate) struct Coordinator {
     /// The manifest that is being written; one at a time.
     publishing: Option<Kept>,
     published: Results<Result<Published, StoreError>>,
+    declined_in_a_row: u32,
 }
 
 impl Coordinator {
     pub(crate) fn new(plane: Plane, waker: crate::source::Waker) -> Coordinator {
-        Coordinator { plane, capabilities: BTreeMap::new(), publishing: None, published: Results::new(waker) }
+        Coordinator { plane, capabilities: BTreeMap::new(), publishing: None, published: Results::new(waker), declined_in_a_row: 0 }
     }
 
     /// Takes what came on the ack port.
@@ -177,10 +179,8 @@ impl Coordinator {
         let declined = self.plane.ledger.borrow_mut().frontier(frontier.map(CheckpointId));
         for declined in declined.map_err(|incomplete| Failure::Restart(incomplete.to_string()))? {
             let reasons: Vec<String> = declined.reasons.iter().map(ToString::to_string).collect();
-            tracing::warn!(checkpoint = declined.checkpoint.0, reasons = reasons.join("; "), "checkpoint declined");
-            self.plane.progress.declined(declined.checkpoint);
             self.capabilities.remove(&declined.checkpoint);
-            self.plane.wake_trigger();
+            self.declined(declined.checkpoint, &reasons.join("; "))?;
         }
         while let Some(result) = self.published.poll() {
             let result = result.map_err(|panic| Failure::Restart(format!("publishing a manifest: {panic}")))?;
@@ -191,15 +191,15 @@ impl Coordinator {
             match result {
                 Ok(published) => {
                     self.plane.timeline.borrow_mut().push(kept);
+                    self.declined_in_a_row = 0;
                     let permit = self.plane.ledger.borrow_mut().published(published);
                     self.plane.crash.reach("coordinator.published");
                     send(&capability, permit);
                 }
                 // It isn't there and never will be: declined after all, and the next manifest lists its output.
                 Err(error @ StoreError::Io(_)) => {
-                    tracing::warn!(checkpoint = checkpoint.0, %error, "checkpoint declined");
-                    self.plane.progress.declined(checkpoint);
                     self.plane.ledger.borrow_mut().not_published(checkpoint);
+                    self.declined(checkpoint, &error.to_string())?;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -211,6 +211,19 @@ impl Coordinator {
             self.publish(draft)?;
         }
         Ok(())
+    }
+
+    /// A checkpoint came to nothing; too many in a row end the attempt.
+    fn declined(&mut self, checkpoint: CheckpointId, reason: &str) -> Result<(), Failure> {
+        tracing::warn!(checkpoint = checkpoint.0, reason, "checkpoint declined");
+        self.plane.progress.declined(checkpoint);
+        self.plane.wake_trigger();
+        self.declined_in_a_row += 1;
+        if self.declined_in_a_row < self.plane.declined_max {
+            return Ok(());
+        }
+        let text = format!("{} checkpoints in a row were declined, the last one because: {reason}", self.declined_in_a_row);
+        Err(Failure::Restart(text))
     }
 
     fn publish(&mut self, draft: ManifestDraft) -> Result<(), Failure> {

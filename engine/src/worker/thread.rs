@@ -203,6 +203,7 @@ fn plane(orders: &Orders, io: &Rc<Offload>, first: CheckpointId) -> Plane {
         wake_trigger: Rc::new(RefCell::new(None)),
         timeline: Rc::new(RefCell::new(recovered.timeline.clone())),
         retained: config.retained.max(1),
+        declined_max: config.declined_max.max(1),
         plan: PlanIdentity { fingerprint: orders.plan.fingerprint(), operators },
         workers,
         key_groups: orders.assignment.groups(),
