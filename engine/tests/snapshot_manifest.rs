@@ -4,9 +4,7 @@ mod store_support;
 
 use cutwater_engine::checkpoint::{StateChain, StateFile, StateFileKind};
 use cutwater_engine::id::{Attempt, CheckpointId, JobId, OperatorId};
-use cutwater_engine::snapshot::{
-    EnvelopeError, Manifest, ManifestError, OperatorEntry, Owner, StateFileName,
-};
+use cutwater_engine::snapshot::{EnvelopeError, Manifest, ManifestError, OperatorEntry, Owner, StateFileName};
 use store_support::*;
 
 fn file(checkpoint: u64, attempt: u64, worker: u32, kind: StateFileKind) -> StateFile {

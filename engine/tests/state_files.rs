@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cutwater_engine::checkpoint::{StateFile, StateFileKind};
 use cutwater_engine::snapshot::{Chain, CheckpointStore, FsStore, Owner, ReadError, StateFileReader};
 use cutwater_engine::state::{KeyedState, MapState, Ownership, Scoped, State, StateLoadError};
-use cutwater_platform::{Files, Platform, SplitMix};
+use cutwater_platform::{Platform, SplitMix};
 use cutwater_testkit::SimPlatform;
 use store_support::*;
 

@@ -57,7 +57,9 @@ fn furnished(sim: &SimPlatform) -> (std::sync::Arc<FsStore>, Owner) {
 
 #[test]
 fn a_directory_with_other_things_in_it_is_refused_and_left_alone() {
-    for foreign in ["checkpoints/thesis.tex", "checkpoints/state/x", "checkpoints/manifests/000000000001-a000001.manifest"] {
+    for foreign in
+        ["checkpoints/thesis.tex", "checkpoints/state/x", "checkpoints/manifests/000000000001-a000001.manifest"]
+    {
         let sim = SimPlatform::new(1);
         let platform = sim.platform();
         put(platform.files.as_ref(), foreign, b"precious");

@@ -64,7 +64,8 @@ pub fn read_facts(
         let there = manifests.get(name).map(|(_, published)| published.manifest_checksum());
         if there.is_some_and(|checksum| checksum != record.manifest.checksum) {
             // Not the manifest that was committed: what it lists may never have been.
-            let reason = "it is not the one that was committed: the record of the commit has another checksum".to_owned();
+            let reason =
+                "it is not the one that was committed: the record of the commit has another checksum".to_owned();
             contents.insert(*name, ManifestContent::Damaged { reason });
             manifests.remove(name);
         }

@@ -172,7 +172,10 @@ mod tests {
         let newer = Kind { version: 2, ..KIND };
         let (bytes, _) = newer.seal(&1u8).expect("encodes");
         assert!(matches!(KIND.open::<u8>(&bytes), Err(EnvelopeError::Newer { found: 2, known: 1, .. })));
-        assert!(matches!(KIND.open::<u8>(b"PK\x03\x04 and more, 32 bytes at least"), Err(EnvelopeError::Foreign { .. })));
+        assert!(matches!(
+            KIND.open::<u8>(b"PK\x03\x04 and more, 32 bytes at least"),
+            Err(EnvelopeError::Foreign { .. })
+        ));
         assert!(matches!(KIND.open::<u8>(b""), Err(EnvelopeError::Foreign { .. })));
     }
 }

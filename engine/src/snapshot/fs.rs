@@ -17,9 +17,7 @@ use super::layout::{
     is_temporary, parse_attempt_name, parse_base_name, temporary,
 };
 use super::manifest::{EncodedManifest, Manifest};
-use super::record::{
-    BASE_KIND, Base, CLAIM_KIND, COMMITTED_KIND, Claimant, CommittedRecord, JOB_KIND, JobRecord,
-};
+use super::record::{BASE_KIND, Base, CLAIM_KIND, COMMITTED_KIND, Claimant, CommittedRecord, JOB_KIND, JobRecord};
 use super::store::{CheckpointStore, Owner, StateFileOut, StoreError, StoreListing};
 use crate::checkpoint::{BaseRecorded, Published};
 use crate::id::{Attempt, JobId};
@@ -84,7 +82,9 @@ impl FsStore {
             match self.platform.files.sync_dir(above) {
                 Ok(()) => {}
                 // In a directory that can't be read or changed, no start of this job has made anything.
-                Err(e) if matches!(e.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported) => break,
+                Err(e) if matches!(e.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported) => {
+                    break;
+                }
                 Err(source) => {
                     let source = IoError { action: "sync the directory", path: above.to_path_buf(), source };
                     return Err(self.poisoned("the checkpoint directory", source));
@@ -300,11 +300,8 @@ impl CheckpointStore for FsStore {
     fn claim(&self, claimant: &Claimant) -> Result<Option<Owner>, StoreError> {
         let path = self.path(ATTEMPTS, &attempt_name(claimant.attempt));
         self.check_job(&path, claimant.job)?;
-        let points = Points {
-            written: Some("attempt.tmp-written"),
-            durable: Some("attempt.claimed"),
-            ..Points::default()
-        };
+        let points =
+            Points { written: Some("attempt.tmp-written"), durable: Some("attempt.claimed"), ..Points::default() };
         let name = attempt_name(claimant.attempt);
         let won = self.publish_record(&self.dir.join(ATTEMPTS), &name, CLAIM_KIND, claimant, points)?;
         Ok(won.then_some(Owner { job: self.job, attempt: claimant.attempt }))

@@ -42,7 +42,9 @@ pub struct StateName(String);
 
 /// A name that a state can't have.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{name:?} can't be the name of a state: use 1 to 100 ASCII letters, digits, '-', '_' or '.', with no dot at the start")]
+#[error(
+    "{name:?} can't be the name of a state: use 1 to 100 ASCII letters, digits, '-', '_' or '.', with no dot at the start"
+)]
 pub struct BadStateName {
     /// The name.
     pub name: String,
@@ -157,8 +159,10 @@ impl ManifestName {
 
     fn parse(name: &str, stem: &str, build: impl Fn(ManifestName) -> String) -> Option<ManifestName> {
         let (checkpoint, attempt) = stem.split_once("-a")?;
-        let parsed =
-            ManifestName { checkpoint: CheckpointId(checkpoint.parse().ok()?), attempt: Attempt(attempt.parse().ok()?) };
+        let parsed = ManifestName {
+            checkpoint: CheckpointId(checkpoint.parse().ok()?),
+            attempt: Attempt(attempt.parse().ok()?),
+        };
         (build(parsed) == name).then_some(parsed)
     }
 }
@@ -235,13 +239,16 @@ mod tests {
 
     #[test]
     fn a_name_that_would_be_built_differently_is_no_name() {
-        for name in ["12-a3.manifest", "000000000012-a000003", "+00000000012-a000003.manifest", "x.manifest", ".manifest"] {
+        for name in
+            ["12-a3.manifest", "000000000012-a000003", "+00000000012-a000003.manifest", "x.manifest", ".manifest"]
+        {
             assert_eq!(ManifestName::parse_manifest_file(name), None, "{name}");
         }
         for name in ["", "1", "0000001a", "000000001", "00000001.base", "+0000001"] {
             assert_eq!(parse_attempt_name(name), None, "{name}");
         }
-        for name in ["000000000012-a000003-o0002-w0001-counts", "000000000012-a000003-o0002-w001-counts.base", "-.base"] {
+        for name in ["000000000012-a000003-o0002-w0001-counts", "000000000012-a000003-o0002-w001-counts.base", "-.base"]
+        {
             assert_eq!(StateFileName::parse(name), None, "{name}");
         }
     }

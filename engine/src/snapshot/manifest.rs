@@ -206,7 +206,9 @@ impl Manifest {
                 }
             }
         }
-        if self.is_final && let Some(snapshot) = self.snapshots.iter().find(|snapshot| !snapshot.exhausted) {
+        if self.is_final
+            && let Some(snapshot) = self.snapshots.iter().find(|snapshot| !snapshot.exhausted)
+        {
             return Err(wrong(format!("it is final, but {} is not exhausted", snapshot.instance)));
         }
         let mut handles = BTreeSet::new();

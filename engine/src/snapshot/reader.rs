@@ -26,7 +26,9 @@ pub enum ReadError {
     #[error(transparent)]
     Io(#[from] IoError),
     /// Not a state file.
-    #[error("{file} is not a state file of Cutwater; bring the right file back from a copy, or restore another checkpoint")]
+    #[error(
+        "{file} is not a state file of Cutwater; bring the right file back from a copy, or restore another checkpoint"
+    )]
     Foreign {
         /// The file.
         file: String,

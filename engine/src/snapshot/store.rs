@@ -70,7 +70,9 @@ pub enum StoreError {
         source: IoError,
     },
     /// An earlier sync or rename failed.
-    #[error("the checkpoint store takes no writes, because a sync or rename failed before: {first}; end this attempt and start the next one")]
+    #[error(
+        "the checkpoint store takes no writes, because a sync or rename failed before: {first}; end this attempt and start the next one"
+    )]
     Poisoned {
         /// What failed first.
         first: String,

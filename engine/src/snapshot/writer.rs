@@ -11,9 +11,7 @@ use serde::Serialize;
 use thiserror::Error;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::format::{
-    BLOCK_HEADER_BYTES, BLOCK_TARGET_BYTES, StateFileHeader, Totals, block_checksum, encode_header,
-};
+use super::format::{BLOCK_HEADER_BYTES, BLOCK_TARGET_BYTES, StateFileHeader, Totals, block_checksum, encode_header};
 use super::layout::{StateFileName, StateName};
 use super::store::{CheckpointStore, Owner, StateFileOut, StoreError};
 use crate::checkpoint::{StateFile, StateFileKind};
@@ -37,7 +35,9 @@ pub enum WriteError {
         reason: String,
     },
     /// One entry is larger than a block can say.
-    #[error("one entry of state {state:?} takes {bytes} bytes, and a block of a state file at most 4 GiB; split the value")]
+    #[error(
+        "one entry of state {state:?} takes {bytes} bytes, and a block of a state file at most 4 GiB; split the value"
+    )]
     EntryTooLarge {
         /// The state.
         state: String,
@@ -173,8 +173,8 @@ impl<'a> BlockWriter<'a> {
         header: &StateFileHeader,
     ) -> Result<BlockWriter<'a>, WriteError> {
         let state = header.state.clone();
-        let (bytes, seed) = encode_header(header)
-            .map_err(|e| WriteError::Encode { state: state.clone(), reason: e.to_string() })?;
+        let (bytes, seed) =
+            encode_header(header).map_err(|e| WriteError::Encode { state: state.clone(), reason: e.to_string() })?;
         let mut block = Vec::with_capacity(BLOCK_TARGET_BYTES + BLOCK_TARGET_BYTES / 8);
         block.resize(BLOCK_HEADER_BYTES, 0);
         let totals = Totals::default();
@@ -208,12 +208,8 @@ impl<'a> BlockWriter<'a> {
         let Ok(length) = u32::try_from(payload) else {
             return Err(WriteError::EntryTooLarge { state: self.state.clone(), bytes: payload });
         };
-        let checksum = block_checksum(
-            self.seed,
-            self.totals.blocks,
-            self.block_entries,
-            &self.block[BLOCK_HEADER_BYTES..],
-        );
+        let checksum =
+            block_checksum(self.seed, self.totals.blocks, self.block_entries, &self.block[BLOCK_HEADER_BYTES..]);
         self.block[0..4].copy_from_slice(&length.to_le_bytes());
         self.block[4..8].copy_from_slice(&self.block_entries.to_le_bytes());
         self.block[8..16].copy_from_slice(&checksum.to_le_bytes());

@@ -255,11 +255,7 @@ impl<'de> de::VariantAccess<'de> for Tracer<'_> {
         self.deserialize_tuple(len, visitor)
     }
 
-    fn struct_variant<V: Visitor<'de>>(
-        self,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Refused> {
+    fn struct_variant<V: Visitor<'de>>(self, fields: &'static [&'static str], visitor: V) -> Result<V::Value, Refused> {
         self.deserialize_struct("", fields, visitor)
     }
 }
@@ -320,7 +316,10 @@ mod tests {
     fn a_fingerprint_is_the_same_in_every_build() {
         assert_eq!(trace::<Stats>(), "struct [\"count\", \"sum\"] u64 i64 ");
         assert_eq!(trace::<(String, Option<f64>)>(), "tuple 2 str option f64 ");
-        assert!(trace::<std::collections::BTreeMap<u8, Tree>>().starts_with("map u8 enum [\"Node\", \"Leaf\"] newtype seq "));
+        assert!(
+            trace::<std::collections::BTreeMap<u8, Tree>>()
+                .starts_with("map u8 enum [\"Node\", \"Leaf\"] newtype seq ")
+        );
     }
 
     #[test]

@@ -11,8 +11,8 @@
 //! Invariants:
 //! * A slot is found by linear probing from its home; no `Empty` slot lies between a key and its home.
 //! * `live + dead <= 5/8` of the slots, so probing ends.
-//! * A removed key stays as `Dead` at least until a frozen set with its removal has been taken, unless the next freeze is
-//!   a base: a base says by silence that a key is gone.
+//! * A removed key stays as `Dead` at least until its removal has been copied out into a delta, unless the next freeze is a
+//!   base: a base says by silence that a key is gone.
 //! * A pending bit is set only while a sweep runs, and only for slots not yet copied out.
 //!
 //! The home is taken from the *upper* bits of a second mix of the hash. So the order of the slots is the order of the
@@ -337,8 +337,7 @@ impl<K: Eq + Clone, V: Clone> Table<K, V> {
                 self.dirty.fill(0);
             }
         }
-        let swept = Vec::with_capacity(self.last_frozen.min(self.live + self.dead));
-        let out = Frozen { kind, swept, copied: Vec::new(), hash_of: self.hash_of, salt: self.salt };
+        let out = Frozen { kind, swept: Vec::new(), copied: Vec::new(), hash_of: self.hash_of, salt: self.salt };
         self.sweep = Some(Sweep { pending, next_word: 0, out });
         self.base_next = false;
         kind
@@ -349,6 +348,10 @@ impl<K: Eq + Clone, V: Clone> Table<K, V> {
     pub fn sweep(&mut self, words: usize) -> bool {
         let Some(sweep) = &mut self.sweep else { return true };
         let Sweep { pending, next_word, out } = sweep;
+        if *next_word == 0 {
+            // Not in the freeze: asking the system for memory may take longer than a barrier should.
+            out.swept.reserve(self.last_frozen.min(self.live + self.dead));
+        }
         let end = next_word.saturating_add(words).min(pending.len());
         let from = std::mem::replace(next_word, end);
         for (word, slots) in pending[from..end].iter_mut().zip(self.slots[from * 64..].chunks_exact(64)) {
@@ -456,12 +459,10 @@ impl<K: Eq + Clone, V: Clone> Table<K, V> {
         }
     }
 
-    /// True when a frozen set, the running one or the next, still has to hold the removed key in slot `i`.
+    /// True when the next frozen set still has to hold the removed key in slot `i`. The running one needs no asking: a write
+    /// to a slot that is pending in it copies the removal out first.
     fn is_needed(&self, i: usize) -> bool {
-        let set = |bits: &[u64]| bits[i >> 6] >> (i & 63) & 1 == 1;
-        let pending_removal =
-            self.sweep.as_ref().is_some_and(|s| s.out.kind == StateFileKind::Delta && set(&s.pending));
-        pending_removal || (!self.base_next && set(&self.dirty))
+        !self.base_next && self.dirty[i >> 6] >> (i & 63) & 1 == 1
     }
 
     #[inline]

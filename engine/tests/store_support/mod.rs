@@ -8,8 +8,8 @@ use cutwater_engine::checkpoint::{Committable, SnapshotRef, StateFile, StateFile
 use cutwater_engine::exchange::{GroupAssignment, KeyGroups};
 use cutwater_engine::id::{Attempt, CheckpointId, InstanceId, OperatorId, WorkerIndex};
 use cutwater_engine::snapshot::{
-    CheckpointStore, FsStore, HashIdentity, Manifest, OperatorEntry, Owner, PlanIdentity, SnapshotFiles, SnapshotOrigin,
-    StateFileReader, StateName, WrittenState,
+    CheckpointStore, FsStore, HashIdentity, Manifest, OperatorEntry, Owner, PlanIdentity, SnapshotFiles,
+    SnapshotOrigin, StateFileReader, StateName, WrittenState,
 };
 use cutwater_engine::state::{FrozenState, KeyedState, Ownership, StateKey, StateLoadError};
 use cutwater_platform::Platform;
