@@ -182,21 +182,22 @@ fn waiting_consumers_are_woken_by_commits_and_by_the_end_of_the_log() {
     let other = log.consumer(topic, 0, Offset::ZERO, Isolation::ReadCommitted).expect("exists");
     other.on_new_data(Arc::new(move || _ = counter.fetch_add(1, Ordering::SeqCst)));
     let writer = log.clone();
-    let thread = std::thread::spawn(move || {
-        let owner = writer.claim(&OwnerId(1), 1).expect("claimed");
-        for n in 0..200 {
-            let mut txn = owner.begin(name(n, 0)).expect("begun");
-            txn.append(topic, 0, &mut batch(&[&n.to_string()])).expect("queued");
-            txn.commit().expect("committed");
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let owner = writer.claim(&OwnerId(1), 1).expect("claimed");
+            for n in 0..200 {
+                let mut txn = owner.begin(name(n, 0)).expect("begun");
+                txn.append(topic, 0, &mut batch(&[&n.to_string()])).expect("queued");
+                txn.commit().expect("committed");
+            }
+        });
+        let mut seen = Vec::new();
+        while seen.len() < 200 {
+            assert!(consumer.wait(Duration::from_secs(20)), "a wake-up was lost after {}", seen.len());
+            seen.extend(values(drain(&mut consumer)));
         }
+        assert_eq!(seen, (0..200).map(|n| n.to_string()).collect::<Vec<_>>());
     });
-    let mut seen = Vec::new();
-    while seen.len() < 200 {
-        assert!(consumer.wait(Duration::from_secs(20)), "a wake-up was lost after {}", seen.len());
-        seen.extend(values(drain(&mut consumer)));
-    }
-    assert_eq!(seen, (0..200).map(|n| n.to_string()).collect::<Vec<_>>());
-    thread.join().expect("no panic");
     assert!(called.load(Ordering::SeqCst) >= 200);
     log.close().expect("clean");
     assert!(consumer.wait(Duration::from_secs(20)), "woken to see the end");

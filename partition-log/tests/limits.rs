@@ -59,7 +59,7 @@ fn an_operator_ends_what_its_owner_does_not_and_the_owner_hears_of_it() {
     assert_eq!(log.offsets(topic, 0).expect("exists").last_stable, Offset(0), "readers are held back");
     log.force_abort(&id).expect("aborted");
     assert_eq!(read(&log, topic, 0, Isolation::ReadCommitted), [(3 - 1, "value-0".to_string())]);
-    assert_eq!(owner.commit(&[id.clone()]), Err(CommitError::Aborted(vec![id.clone()])));
+    assert_eq!(owner.commit(std::slice::from_ref(&id)), Err(CommitError::Aborted(vec![id.clone()])));
     log.force_abort(&id).expect("twice is once");
     let txn = owner.begin(name(2)).expect("begun");
     let done = txn.id().clone();
@@ -88,8 +88,12 @@ fn names_numbers_and_sizes_beyond_the_limits_are_refused_by_name() {
     assert!(matches!(owner.forget(&[txn.id().clone()]), Err(TxnError::NotForgettable { .. })));
     let other = log.claim(&OwnerId(9), 1).expect("claimed");
     let foreign = txn.id().clone();
-    assert_eq!(other.abort(&[foreign.clone()]), Err(AbortError::Unknown(vec![foreign.clone()])), "not its own");
-    assert_eq!(owner.commit(&[foreign.clone()]), Err(CommitError::NotPrepared(vec![foreign])));
+    assert_eq!(
+        other.abort(std::slice::from_ref(&foreign)),
+        Err(AbortError::Unknown(vec![foreign.clone()])),
+        "not its own"
+    );
+    assert_eq!(owner.commit(std::slice::from_ref(&foreign)), Err(CommitError::NotPrepared(vec![foreign])));
     for n in 2..101 {
         owner.begin(name(n)).expect("begun");
     }

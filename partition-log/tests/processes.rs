@@ -15,6 +15,7 @@ use log_support::{batch, read, tiny};
 
 /// The child's part: opens the log and appends until it is killed. Does nothing when run as a test.
 #[test]
+#[expect(clippy::print_stdout, reason = "the parent listens")]
 fn child() {
     let Ok(dir) = std::env::var("CUTWATER_TEST_LOG") else { return };
     let options = LogOptions { holder: Holder { job: "child".to_string(), attempt: 1 }, ..tiny() };

@@ -3,6 +3,7 @@
 //! An entry that doesn't fit the state is [`Inconsistent`]: the running log never issues one, so at recovery it means that
 //! the write-ahead log isn't what was written, whatever its checksums say.
 
+use std::collections::btree_map;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -106,8 +107,8 @@ impl State {
             let txn = txn.ok_or_else(|| inconsistent(format!("a batch in {at} belongs to no open transaction")))?;
             txn.bytes += batch.len() as u64;
             txn.records += header.record_count.max(0).cast_unsigned() as u64;
-            if !txn.partitions.contains_key(&at) {
-                txn.partitions.insert(at, base);
+            if let btree_map::Entry::Vacant(first) = txn.partitions.entry(at) {
+                first.insert(base);
                 partition.open.insert((base, header.producer_id));
             }
         }

@@ -305,10 +305,10 @@ fn a_fenced_attempt_is_refused_at_every_operation_and_what_it_prepared_stays() {
         let name = TxnName { checkpoint: 9, sink: "s".to_string(), writer: 0 };
         assert!(node.state.plan_begin(OWNER, 1, name, 0, &limits).is_err());
         assert!(node.state.plan_prepare(&old, 0, &limits).is_err());
-        assert!(matches!(node.state.plan_commit(asker, &[old.clone()]), Err(CommitError::Fenced(_))));
+        assert!(matches!(node.state.plan_commit(asker, std::slice::from_ref(&old)), Err(CommitError::Fenced(_))));
         assert!(matches!(node.state.plan_commit_open(&old), Err(CommitError::Fenced(_))));
-        assert!(matches!(node.state.plan_abort(asker, &[old.clone()]), Err(AbortError::Fenced(_))));
-        assert!(node.state.plan_forget(OWNER, 1, &[old.clone()], &limits).is_err());
+        assert!(matches!(node.state.plan_abort(asker, std::slice::from_ref(&old)), Err(AbortError::Fenced(_))));
+        assert!(node.state.plan_forget(OWNER, 1, std::slice::from_ref(&old), &limits).is_err());
         let stamp = ProducerStamp { producer_id: producer, epoch, base_sequence: 1, transactional: true };
         assert!(node.append(0, stamp).is_err());
         let prepared = before.contains(&Op::Prepare(0));
