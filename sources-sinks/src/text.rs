@@ -8,6 +8,7 @@
 //! A line ends with `\n` or `\r\n`, neither of which belongs to it; the last one may end with the file. Lines are bytes: what
 //! isn't UTF-8 reaches the job as data, and [`Line::text`] says so. Each file is one split. Compressed files aren't read.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -49,6 +50,13 @@ impl Line {
     /// It isn't UTF-8.
     pub fn into_text(self) -> Result<String, DecodeError> {
         String::from_utf8(self.bytes).or_else(|e| Text::decode(e.into_bytes()))
+    }
+}
+
+/// The line as text; what isn't UTF-8 is shown as replacement characters.
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&String::from_utf8_lossy(&self.bytes))
     }
 }
 

@@ -4,6 +4,7 @@ mod common;
 #[path = "common/logs.rs"]
 mod logs;
 
+use std::slice::from_ref;
 use std::sync::{Arc, Mutex};
 
 use cutwater_engine::config::GuaranteeKind;
@@ -86,9 +87,9 @@ fn an_older_attempt_is_refused_at_every_call_and_its_prepared_output_survives() 
     is_fenced(prepare(&mut open, 1).map(drop));
     idle.write(strings(&["z"])).unwrap();
     is_fenced(prepare(&mut idle, 1).map(drop));
-    is_fenced(old.commit(&[promised.clone()]).map(drop));
+    is_fenced(old.commit(from_ref(&promised)).map(drop));
     is_fenced(old.abort_all_but(&[]).map(drop));
-    is_fenced(old.forget(&[promised.clone()]));
+    is_fenced(old.forget(from_ref(&promised)));
     is_fenced(old.prepared().map(drop));
     is_fenced(old.fence(JOB, Attempt(1)));
     is_fenced(new.fence(JOB, Attempt(2)));
@@ -197,9 +198,9 @@ fn output_that_is_lost_is_named_and_ends_the_run() {
     let text = fatal(&[good.clone(), aborted]);
     assert!(text.contains("the output of late of checkpoint 1 (writer 3) is lost; somebody aborted"), "{text}");
     assert_eq!(committed(&log, "late"), strings(&[]), "all or nothing");
-    group.commit(&[forgotten.clone()]).unwrap();
-    group.forget(&[forgotten.clone()]).unwrap();
-    group.forget(&[forgotten.clone()]).unwrap();
+    group.commit(from_ref(&forgotten)).unwrap();
+    group.forget(from_ref(&forgotten)).unwrap();
+    group.forget(from_ref(&forgotten)).unwrap();
     assert!(fatal(&[forgotten]).contains("the log doesn't know them"));
     assert!(fatal(&[b"\x07?".to_vec()]).contains("in format 7, this program reads 1"));
     assert_eq!(group.commit(&[good]).unwrap().now, 1);
