@@ -116,6 +116,16 @@ fn the_most_groups_still_fit_a_group_number() {
 }
 
 #[test]
+fn the_group_comes_from_the_upper_half_of_the_hash_and_stays_what_it_is() {
+    let groups = KeyGroups::default();
+    let of_hashes =
+        [0x0000_0000_ffff_ffff, 0x00ff_ffff_ffff_ffff, 0x0100_0000_0000_0000, 0x8000_0000_0000_0000, u64::MAX];
+    assert_eq!(of_hashes.map(|hash| group_of(hash, groups).0), [0, 0, 1, 128, 255]);
+    let of_keys = ["JFK", "LGA", "EWR"].map(|key| group_of(key.key_hash(), KeyGroups::new(100).unwrap()).0);
+    assert_eq!(of_keys, [42, 33, 83]);
+}
+
+#[test]
 fn an_impossible_number_of_groups_is_refused() {
     for count in [0, 65_537, u32::MAX] {
         assert_eq!(KeyGroups::new(count), Err(KeyGroupsError { found: count }));
