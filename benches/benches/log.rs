@@ -161,7 +161,7 @@ fn ingest(dir: &Path, mb: u64, in_flight: usize) -> (f64, f64) {
     let log = open(dir);
     let topic = log.create_topic("ingest", 16).expect("a new topic");
     let record: Vec<u8> = (0..1024u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let mut producers: Vec<_> = (0..16).map(|_| log.producer().expect("a producer")).collect();
+    let producers: Vec<_> = (0..16).map(|_| log.producer().expect("a producer")).collect();
     let mut batch = BatchBuilder::new(Compression::None);
     let clock = SystemClock::new();
     let (start, cpu) = (clock.monotonic(), cpu_time());
@@ -189,7 +189,7 @@ fn one_in_flight(dir: &Path, appends: usize) -> f64 {
     let log = open(dir);
     let topic = log.create_topic("one", 1).expect("a new topic");
     let record = vec![7u8; 1024];
-    let mut producer = log.producer().expect("a producer");
+    let producer = log.producer().expect("a producer");
     let mut batch = BatchBuilder::new(Compression::None);
     let clock = SystemClock::new();
     let mut times = vec![];

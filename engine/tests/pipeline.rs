@@ -136,7 +136,7 @@ fn another_job_in_the_same_directory_is_refused_and_nothing_is_changed() {
         Ok(())
     };
     let refused = run(other, &options(dir.path(), 1), &Control::new()).expect_err("another graph");
-    assert!(matches!(refused, RunError::Fatal(_)), "{refused}");
+    assert!(matches!(refused, RunError::Incompatible(_)), "{refused}");
     assert!(refused.to_string().contains("another job graph"), "{refused}");
     let again = run(job(&log, 4_000, 7, &fuse), &options(dir.path(), 1), &Control::new()).expect("still there");
     assert!(again.already_finished);

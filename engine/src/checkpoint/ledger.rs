@@ -104,7 +104,8 @@ pub struct Ledger {
     ready: BTreeSet<InstanceId>,
     stop: bool,
     next: CheckpointId,
-    last_start: Duration,
+    /// When the next one may start by the interval.
+    due: Duration,
     /// The newest checkpoint started when no source had anything left, or after a stop: the last one if it completes.
     closing: Option<CheckpointId>,
     /// The last one was started at once. If it comes to nothing the next waits for its turn, or a lasting fault would
@@ -155,7 +156,7 @@ impl Ledger {
             ready: BTreeSet::new(),
             stop: false,
             next: first,
-            last_start: now,
+            due: now + pace.interval,
             closing: None,
             hurried: false,
             in_flight: VecDeque::new(),
@@ -168,6 +169,14 @@ impl Ledger {
             released: BTreeSet::new(),
             broken: false,
         }
+    }
+
+    /// Makes the first checkpoint due at `at` instead of an interval after the start: after a recovery, output that was replayed
+    /// shall not wait for a whole interval.
+    #[must_use]
+    pub fn with_first_due(mut self, at: Duration) -> Ledger {
+        self.due = at;
+        self
     }
 
     /// A source instance has nothing left to read. May be said again; anyone else's word changes nothing.
@@ -195,8 +204,7 @@ impl Ledger {
         if self.open_count() >= self.pace.uncommitted_max {
             return Trigger::Wait;
         }
-        let due = self.last_start + self.pace.interval;
-        if now >= due || (self.wants_last() && !self.hurried) { Trigger::Start } else { Trigger::WaitUntil(due) }
+        if now >= self.due || (self.wants_last() && !self.hurried) { Trigger::Start } else { Trigger::WaitUntil(self.due) }
     }
 
     /// Starts a checkpoint: its barrier is to be sent by every source.
@@ -208,7 +216,7 @@ impl Ledger {
         assert_eq!(self.poll(now), Trigger::Start, "checkpoint {} was started against the rules", self.next);
         let checkpoint = self.next;
         self.next = checkpoint.next();
-        self.last_start = now;
+        self.due = now + self.pace.interval;
         if self.wants_last() {
             self.closing = Some(checkpoint);
             self.hurried = true;

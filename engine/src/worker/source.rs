@@ -72,6 +72,12 @@ impl SourceInstance {
             self.ports.flush_signals();
             return Ok(self.exhausted);
         }
+        if self.progress.stop_requested() {
+            // The last barrier comes after this was asked for; nothing may follow it, so nothing is read from here on.
+            self.ports.room();
+            self.ports.flush_signals();
+            return Ok(false);
+        }
         for _ in 0..self.limits.batches_per_step {
             if self.ports.room() == 0 {
                 // Returning credit activates us.

@@ -30,6 +30,9 @@ use crate::worker::restore::Restore;
 /// How long a worker may sleep when it has nothing to do; whatever it waits for wakes it earlier.
 const PARK_MAX: Duration = Duration::from_millis(100);
 
+/// The first checkpoint of an attempt comes this soon after its start, or after an interval if that is shorter.
+const FIRST_CHECKPOINT_AFTER: Duration = Duration::from_millis(5);
+
 pub(crate) type BuildFn = Arc<dyn Fn(&Job) -> Result<(), BuildError> + Send + Sync>;
 
 /// What all workers of an attempt are told.
@@ -189,7 +192,9 @@ fn plane(orders: &Orders, io: &Rc<Offload>, first: CheckpointId) -> Plane {
     let sources = orders.plan.nodes.iter().filter(|n| n.inputs.is_empty()).flat_map(|n| instances(n.id));
     let uncommitted_max = usize::try_from(config.uncommitted_max).unwrap_or(usize::MAX).max(1);
     let pace = Pace { interval: config.interval, in_flight_max: 1, uncommitted_max, timeout: config.timeout };
-    let ledger = Ledger::new(pace, plan, sources, first, clock.monotonic());
+    let now = clock.monotonic();
+    let first_due = now + config.interval.min(FIRST_CHECKPOINT_AFTER);
+    let ledger = Ledger::new(pace, plan, sources, first, now).with_first_due(first_due);
     let operators = orders.plan.nodes.iter().map(|n| OperatorEntry { id: n.id, name: n.name.clone() }).collect();
     Plane {
         ledger: Rc::new(RefCell::new(ledger)),

@@ -244,6 +244,12 @@ impl SinkWriter for MemoryWriter {
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
-        Ok(())
+        match self.rows.len() {
+            0 => Ok(()),
+            rows => Err(SinkError::Fatal {
+                what: "memory".to_string(),
+                reason: format!("{rows} rows came behind the last barrier and will never be prepared"),
+            }),
+        }
     }
 }
