@@ -13,6 +13,7 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use thiserror::Error;
 
@@ -140,9 +141,6 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The operating system's; `AlreadyExists` when the name was taken.
     fn publish_bytes(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let temporary = temporary_name(path);
-        if self.exists(&temporary)? {
-            self.remove_file(&temporary)?;
-        }
         let file = self.open(&temporary, Open::CreateNew)?;
         file.write_all_at(bytes, 0)?;
         file.sync_data()?;
@@ -155,10 +153,12 @@ pub trait Files: Send + Sync + fmt::Debug {
     }
 }
 
-/// The name under which a file is prepared: `name.tmp` beside it.
+/// The name under which a file is prepared: beside it, and of this caller's own, because two processes may be preparing the same
+/// thing, and with one name between them one could publish what the other is still writing.
 pub fn temporary_name(path: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".tmp");
+    name.push(format!(".{}-{}.tmp", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
     path.with_file_name(name)
 }
 
