@@ -24,6 +24,7 @@ Exit codes:
   3  the data file is missing, or is no file of flights
   4  the directory can't be used: something else's, with other flights, or damaged
   7  a topic differs from what it must be, or the kills did not happen as asked
+  8  the directory was written by another program, or another version of this one
 
 Examples:
   cargo run --release --example flights
@@ -115,7 +116,7 @@ mod tests {
         use clap::CommandFactory;
         Args::command().debug_assert();
         let help = Args::command().render_long_help().to_string();
-        for code in ["\n  0  ", "\n  1  ", "\n  2  ", "\n  3  ", "\n  4  ", "\n  7  "] {
+        for code in ["\n  0  ", "\n  1  ", "\n  2  ", "\n  3  ", "\n  4  ", "\n  7  ", "\n  8  "] {
             assert!(help.contains(code), "{help}");
         }
         assert!(!help.contains("child-of"));

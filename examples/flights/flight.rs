@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use cutwater_engine::exchange::{CanonicalKey, KeySink};
-use cutwater_engine::time::EventTime;
+use cutwater::prelude::*;
 use jiff::civil::{Date, DateTime, Time};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -16,8 +15,8 @@ pub(crate) struct Origin([u8; 3]);
 
 impl Origin {
     /// The letters, as the key of a record.
-    pub(crate) fn bytes(self) -> [u8; 3] {
-        self.0
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
     }
 
     fn parse(text: &str) -> Result<Origin, String> {
@@ -150,4 +149,21 @@ pub(crate) struct DayRow {
     pub(crate) delay_sum: i64,
     /// Minutes; absent if nothing departed.
     pub(crate) delay_max: Option<i32>,
+}
+
+impl DayRow {
+    /// The row of a day that is complete.
+    pub(crate) fn new(origin: &Origin, day: Window, stats: DayStats) -> DayRow {
+        let start =
+            DateTime::constant(1970, 1, 1, 0, 0, 0, 0).saturating_add(jiff::SignedDuration::from_millis(day.start.0));
+        DayRow {
+            origin: *origin,
+            day: start.date().to_string(),
+            flights: stats.flights,
+            departures: stats.departures,
+            cancellations: stats.flights - stats.departures,
+            delay_sum: stats.delay_sum,
+            delay_max: stats.delay_max,
+        }
+    }
 }

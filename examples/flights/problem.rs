@@ -14,6 +14,8 @@ pub(crate) enum Kind {
     Directory = 4,
     /// The topics aren't what they must be, or the kills didn't happen as asked.
     Verification = 7,
+    /// The directory was written by another program.
+    Incompatible = 8,
 }
 
 /// A problem, in words for people.

@@ -130,3 +130,21 @@ fn what_does_not_fit_is_refused_and_named() {
     assert!(gap.contains("offsets 2 to 2 where Some(1) must follow"), "{gap}");
     assert!(read(&[(0, good), (5, vec![])]).unwrap_err().contains("begins at offset 5"));
 }
+
+/// The example at the end of `docs/formats/batch.md`.
+#[test]
+fn the_documented_example_reads_as_documented() {
+    let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/formats/batch.md")).unwrap();
+    let example = document.split("```text").last().unwrap().split("```").next().unwrap();
+    let is_byte =
+        |word: &&str| word.len() == 2 && word.bytes().all(|b| b.is_ascii_digit() || (b'A'..=b'F').contains(&b));
+    let bytes: Vec<u8> = example
+        .lines()
+        .flat_map(|line| line.split(' ').take_while(is_byte))
+        .map(|byte| u8::from_str_radix(byte, 16).unwrap())
+        .collect();
+    assert_eq!(bytes.len(), 70);
+    let partition = read(&[(0, bytes)]).unwrap();
+    let record = Record { offset: 0, key: Some(b"k".to_vec()), value: Some(b"v".to_vec()), headers: vec![] };
+    assert_eq!(partition.records, [record]);
+}

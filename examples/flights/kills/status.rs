@@ -24,11 +24,11 @@ pub(crate) struct Recovered {
     /// The checkpoint it goes on from; none at a fresh start.
     pub(crate) checkpoint: Option<u64>,
     /// Transactions of the earlier lives that were found prepared.
-    pub(crate) prepared: usize,
+    pub(crate) prepared: u64,
     /// Of those, committed now: a manifest lists them.
-    pub(crate) committed: usize,
-    /// Transactions aborted now: no manifest lists them.
-    pub(crate) aborted: usize,
+    pub(crate) committed: u64,
+    /// Transactions, open or prepared, aborted now: no manifest lists them.
+    pub(crate) aborted: u64,
     /// Phases of the recovery with microseconds, in order.
     pub(crate) phases: Vec<(String, u64)>,
 }

@@ -1,0 +1,29 @@
+//! Runs the job in this process.
+
+use std::path::Path;
+
+use cutwater::Exit;
+use cutwater::prelude::*;
+
+use crate::job::{self, Settings};
+use crate::metered::OnRead;
+use crate::problem::{Kind, Problem};
+
+/// Runs the job until everything is committed.
+pub(crate) fn to_the_end(
+    dir: &Path,
+    settings: &Settings,
+    on_read: Option<OnRead>,
+    control: &Control,
+) -> Result<Report, Problem> {
+    let rate = settings.rate;
+    let build = move |job: &Job| job::build(job, rate, on_read.clone());
+    cutwater::run_with(build, &job::options(dir, settings), control).map_err(|error| {
+        let (kind, next) = match Exit::of(&error) {
+            Exit::Conflict => (Kind::Directory, ""),
+            Exit::Incompatible => (Kind::Incompatible, ""),
+            _ => (Kind::Failed, "run the same command again; what was committed is kept"),
+        };
+        Problem::new(kind, error, next)
+    })
+}
