@@ -67,7 +67,8 @@ fn main() {
             let cpu = spread(figures[i].iter().map(ns));
             let rate = spread(figures[i].iter().map(|f| records as f64 / f.wall.as_secs_f64() / 1e6));
             // Work per CPU second, as a ratio within each round.
-            let against = |other: usize| spread(figures[i].iter().zip(&figures[other]).map(|(a, b)| ns(b) / ns(a))).median;
+            let against =
+                |other: usize| spread(figures[i].iter().zip(&figures[other]).map(|(a, b)| ns(b) / ns(a))).median;
             rows.push(vec![
                 (*name).to_string(),
                 format!("{:.1}", cpu.median),

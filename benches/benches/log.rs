@@ -37,12 +37,21 @@ fn main() {
         }
     }
     let dir = tempfile::tempdir().expect("a temporary directory");
-    println!("log, {} MB a run, {} s of commits, {} rounds; {}", args.mb, args.seconds, args.rounds, machine(dir.path()));
+    println!(
+        "log, {} MB a run, {} s of commits, {} rounds; {}",
+        args.mb,
+        args.seconds,
+        args.rounds,
+        machine(dir.path())
+    );
 
     let mut rounds = vec![];
     for round in 0..=args.rounds {
         let figures = Round::run(dir.path(), &args, round);
-        println!("round {round}: sync p50 {:.0} us before, {:.0} us after", figures.sync_before_us, figures.sync_after_us);
+        println!(
+            "round {round}: sync p50 {:.0} us before, {:.0} us after",
+            figures.sync_before_us, figures.sync_after_us
+        );
         if round > 0 {
             rounds.push(figures);
         }
@@ -88,9 +97,20 @@ impl Round {
         let log_dir = dir.join(format!("log-{round}"));
         let (ingest_64, cpu_per_gb) = ingest(&log_dir.join("ingest"), args.mb, 64);
         let append_1_us = one_in_flight(&log_dir.join("one"), 1_000);
-        let commits = [1, 8, 64].map(|producers| commits(&log_dir.join(format!("commits-{producers}")), producers, args.seconds));
+        let commits =
+            [1, 8, 64].map(|producers| commits(&log_dir.join(format!("commits-{producers}")), producers, args.seconds));
         let sync_after_us = raw.latency_us(4 << 10, 200);
-        Round { raw_rate, raw_syncs, raw_64k_us, sync_before_us, sync_after_us, ingest_64, cpu_per_gb, append_1_us, commits }
+        Round {
+            raw_rate,
+            raw_syncs,
+            raw_64k_us,
+            sync_before_us,
+            sync_after_us,
+            ingest_64,
+            cpu_per_gb,
+            append_1_us,
+            commits,
+        }
     }
 }
 

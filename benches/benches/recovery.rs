@@ -40,7 +40,10 @@ fn main() {
     let (waits, killed) = kill(&dir.path().join("killed"), kills);
     print("after kill -9, in the new process", &killed);
     let waits = spread(waits);
-    println!("kill to first commit, seen from outside: p50 {:.1} ms (min {:.1}, max {:.1})\n", waits.median, waits.min, waits.max);
+    println!(
+        "kill to first commit, seen from outside: p50 {:.1} ms (min {:.1}, max {:.1})\n",
+        waits.median, waits.min, waits.max
+    );
 
     let panicked = panic_and_recover(&dir.path().join("panicked"), kills);
     print("after a panic, in the same process", &panicked);
@@ -54,7 +57,12 @@ fn print(title: &str, times: &[RecoveryTimes]) {
     let mut rows = vec![vec![title.to_string(), "p50 ms".to_string(), "min".to_string(), "max".to_string()]];
     for (phase, name) in PHASES.iter().enumerate() {
         let s = spread(times.iter().map(|t| ms(t, phase)));
-        rows.push(vec![(*name).to_string(), format!("{:.1}", s.median), format!("{:.1}", s.min), format!("{:.1}", s.max)]);
+        rows.push(vec![
+            (*name).to_string(),
+            format!("{:.1}", s.median),
+            format!("{:.1}", s.min),
+            format!("{:.1}", s.max),
+        ]);
     }
     println!("{}", table(&rows));
 }
@@ -96,7 +104,8 @@ fn child(dir: &Path) {
                 if seen.committed > seen.resumed_from && last != Some(seen.committed) {
                     last = Some(seen.committed);
                     let t = seen.recovery;
-                    let ns = [t.claim, t.fence, t.facts, t.settle, t.load, t.first_commit].map(|d| d.as_nanos().to_string());
+                    let ns =
+                        [t.claim, t.fence, t.facts, t.settle, t.load, t.first_commit].map(|d| d.as_nanos().to_string());
                     println!("{} {} {}", seen.committed, seen.read, ns.join(" "));
                 }
                 clock.sleep(Duration::from_micros(200));

@@ -86,9 +86,7 @@ impl Files for OsFiles {
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         let file = options(Open::Create).open(path)?;
         match file.try_lock() {
-            Ok(()) => {
-                Ok(Some(Box::new(OsLock(OsFile { file, direct: OnceLock::new() }))))
-            }
+            Ok(()) => Ok(Some(Box::new(OsLock(OsFile { file, direct: OnceLock::new() })))),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
             Err(fs::TryLockError::Error(e)) => Err(e),
         }

@@ -17,7 +17,8 @@ impl Random for OsRandom {
     fn next_u64(&self) -> u64 {
         let mut bytes = [0u8; 8];
         // Eight bytes always come whole once the pool is ready, and getrandom waits for that.
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).expect("the kernel gives randomness");
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .expect("the kernel gives randomness");
         u64::from_le_bytes(bytes)
     }
 }

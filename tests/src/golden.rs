@@ -20,7 +20,7 @@ use cutwater_partition_log::batch::{BatchBuilder, Compression};
 use cutwater_partition_log::{Isolation, Log, LogOptions, Offset};
 use cutwater_platform::{Platform, SplitMix};
 use cutwater_sources_sinks::codec::Json;
-use cutwater_sources_sinks::log::{JobLog, LogRecord};
+use cutwater_sources_sinks::log::{JobLog, LogHandle, LogRecord};
 use cutwater_testkit::{multiset_diff, sequence_diff};
 
 use crate::Machine;
@@ -149,17 +149,35 @@ impl Expected {
     }
 }
 
-/// One life of the golden job.
+/// One life of the golden job, on the log in the machine's data directory.
 ///
 /// # Errors
 /// What ended it.
 pub fn live(machine: &Machine, workers: usize) -> Result<Report, RunError> {
+    run_job(machine, workers, |job| build(job, &job.log()))
+}
+
+/// One life of the golden job, on a log that is open already.
+///
+/// # Errors
+/// What ended it.
+pub fn live_on(machine: &Machine, workers: usize, log: &LogHandle) -> Result<Report, RunError> {
+    let log = log.clone();
+    run_job(machine, workers, move |job| build(job, &log))
+}
+
+fn run_job(
+    machine: &Machine,
+    workers: usize,
+    build: impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + 'static,
+) -> Result<Report, RunError> {
     let mut options = Options::new("golden", machine.dir());
     options.workers = workers;
     options.pin = false;
     options.restarts_max = 0;
     options.platform = machine.platform();
-    let snapshots = Snapshots { retained: 2, deltas_max: 3, declined_max: 2, ..Snapshots::every(Duration::from_millis(2)) };
+    let snapshots =
+        Snapshots { retained: 2, deltas_max: 3, declined_max: 2, ..Snapshots::every(Duration::from_millis(2)) };
     options.guarantee = Guarantee::ExactlyOnce(snapshots);
     options.limits.batch_records = 16;
     options.limits.channel_records = 64;
@@ -178,14 +196,19 @@ fn text(record: &LogRecord) -> String {
     String::from_utf8_lossy(record.value.as_deref().unwrap_or_default()).into_owned()
 }
 
-fn build(job: &Job) -> Result<(), BuildError> {
-    let log = job.log();
+fn build(job: &Job, log: &LogHandle) -> Result<(), BuildError> {
     job.source("clicks", log.read("clicks").until_latest())
         .inspect(pace)
         .map(|record| text(&record).parse::<u64>().expect("a number"))
         .key_value(|key| (key, ()))
         .count("count")
-        .sink("counts", log.write("counts").partitions(2).value(Json).key_into(|(key, _): &(u64, u64), out| out.extend_from_slice(&key.to_be_bytes())));
+        .sink(
+            "counts",
+            log.write("counts")
+                .partitions(2)
+                .value(Json)
+                .key_into(|(key, _): &(u64, u64), out| out.extend_from_slice(&key.to_be_bytes())),
+        );
 
     let (windows, late) = job
         .source("events", log.read("events").until_latest())

@@ -46,6 +46,16 @@ impl Machine {
         Machine::on(self.disk.fork(), seed)
     }
 
+    /// Another process on the same disk, with crash points of its own.
+    pub fn share(&self, seed: u64) -> Machine {
+        Machine::on(self.disk.clone(), seed)
+    }
+
+    /// Does `action` when `point` is reached for the `nth` time.
+    pub fn call_at(&self, point: &str, nth: u64, action: CrashAction) {
+        self.crashes.arm(point, nth, action);
+    }
+
     /// Its world.
     pub fn platform(&self) -> Platform {
         Platform {

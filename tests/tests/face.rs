@@ -141,7 +141,12 @@ fn data_goes_to_standard_output_and_everything_else_to_standard_error() {
 
 #[test]
 fn wrong_usage_is_2_and_asking_for_help_is_not_wrong() {
-    for args in [&["--nonsense"][..], &["--interval", "5"], &["--guarantee", "at-most-once", "--retain", "2"], &["--workers", "0"]] {
+    for args in [
+        &["--nonsense"][..],
+        &["--interval", "5"],
+        &["--guarantee", "at-most-once", "--retain", "2"],
+        &["--workers", "0"],
+    ] {
         let wrong = ran("count", args);
         assert_eq!(wrong.code, Some(2), "{args:?}: {wrong:?}");
         assert!(wrong.out.is_empty() && !wrong.err.is_empty(), "{args:?}: {wrong:?}");
@@ -166,7 +171,13 @@ fn a_job_explains_itself_and_does_nothing() {
     let explained = ran("count", &["--explain", "--dir", text(dir.path()), "--interval", "250ms"]);
     assert_eq!(explained.code, Some(0), "{explained:?}");
     let all = explained.out.join("\n");
-    for part in ["exactly-once (aligned snapshots every 250ms)", "count_at_end", "by key", "reads again from the positions", "commits in group"] {
+    for part in [
+        "exactly-once (aligned snapshots every 250ms)",
+        "count_at_end",
+        "by key",
+        "reads again from the positions",
+        "commits in group",
+    ] {
         assert!(all.contains(part), "{part:?} in {all}");
     }
     assert!(!dir.path().join("checkpoints").exists(), "nothing was run");
@@ -241,7 +252,8 @@ fn interrupt_until_it_listens(mut child: Child) {
 
 #[test]
 fn a_second_interrupt_ends_a_job_that_is_stuck() {
-    let mut child = command("stuck", &["--guarantee", "at-most-once", "--workers", "1"]).spawn().expect("a process starts");
+    let mut child =
+        command("stuck", &["--guarantee", "at-most-once", "--workers", "1"]).spawn().expect("a process starts");
     let since = Instant::now();
     use std::io::{BufRead, BufReader};
     let mut err = BufReader::new(child.stderr.take().expect("piped"));

@@ -316,12 +316,15 @@ impl CheckpointStore for FsStore {
     }
 
     fn check_owner(&self, owner: &Owner) -> Result<(), StoreError> {
-        self.usable()?;
         let path = self.dir.join(ATTEMPTS);
         let entries = self.platform.files.read_dir(&path).at("list", &path)?;
         let newest = entries.iter().filter_map(|entry| parse_attempt_name(&entry.name)).max();
+        // Fenced comes before poisoned: a successor may have swept away what a write of ours then failed on.
+        if let Some(by) = newest.filter(|by| *by > owner.attempt) {
+            return Err(StoreError::Fenced { owner: *owner, by });
+        }
+        self.usable()?;
         match newest {
-            Some(by) if by > owner.attempt => Err(StoreError::Fenced { owner: *owner, by }),
             Some(by) if by == owner.attempt && owner.job == self.job => Ok(()),
             _ => Err(StoreError::NotClaimed { owner: *owner, job: self.job }),
         }

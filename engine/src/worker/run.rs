@@ -20,7 +20,7 @@ use crate::graph::validate::validate;
 use crate::graph::{Environment, Job, Plan};
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId};
 use crate::observe::{Connector, Control, Explanation, Phase, Report, books};
-use crate::snapshot::Manifest;
+use crate::snapshot::{Manifest, StoreError};
 use crate::worker::attempt::{AttemptState, Failure};
 use crate::worker::recover::{Groups, Recovered, recover};
 use crate::worker::restore::key_groups_of;
@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
         });
         let outcomes = self.workers(&orders)?;
         if let Some(failure) = attempt.failure() {
-            return Err(failure);
+            return Err(or_fenced(failure, orders.recovered.as_ref()));
         }
         progress.phase(Phase::Finished);
         Ok(self.report(&orders, outcomes))
@@ -336,6 +336,18 @@ fn groups_of(building: &Building) -> Groups {
         }
     }
     groups
+}
+
+/// What an overtaken attempt trips over first may be anything (a file that its successor swept away); what it must be told is
+/// that it was overtaken, or it would start again and overtake its successor.
+fn or_fenced(failure: Failure, recovered: Option<&Recovered>) -> Failure {
+    match (failure, recovered) {
+        (Failure::Restart(text), Some(recovered)) => match recovered.store.check_owner(&recovered.owner) {
+            Err(StoreError::Fenced { .. }) => Failure::Fenced,
+            _ => Failure::Restart(text),
+        },
+        (failure, _) => failure,
+    }
 }
 
 /// Records that the sources had read at a checkpoint.
