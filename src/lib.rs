@@ -57,7 +57,7 @@ pub use cutwater_sources_sinks as connectors;
 mod face;
 pub mod prelude;
 
-pub use face::{Exit, Flags, Promise, main, main_named, run, run_with};
+pub use face::{Exit, Flags, Promise, main, main_from, main_named, run, run_with};
 
 /// What [`mimalloc!`] names.
 #[cfg(feature = "mimalloc")]

@@ -79,8 +79,10 @@ impl Console {
     /// Sends traces here, as RUST_LOG asks for; warnings and errors without it. A program that has its own subscriber keeps it.
     pub(super) fn take_traces(&self) {
         let console = self.clone();
-        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(if self.quiet { "error" } else { "warn" }));
-        let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || console.clone()).finish();
+        let filter = EnvFilter::try_from_default_env()
+            .unwrap_or_else(|_| EnvFilter::new(if self.quiet { "error" } else { "warn" }));
+        let subscriber =
+            tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || console.clone()).finish();
         let _ = tracing::subscriber::set_global_default(subscriber);
     }
 }

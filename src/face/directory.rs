@@ -25,7 +25,11 @@ impl DataDir {
         options.dir = match given {
             Some(dir) => dir.to_path_buf(),
             None => {
-                let dir = std::env::temp_dir().join(format!("cutwater-{}-{:08x}", options.name, platform.random.next_u64() as u32));
+                let dir = std::env::temp_dir().join(format!(
+                    "cutwater-{}-{:08x}",
+                    options.name,
+                    platform.random.next_u64() as u32
+                ));
                 platform.files.create_dir(&dir).at("create the temporary data directory", &dir)?;
                 temporary.insert(dir).clone()
             }
@@ -67,7 +71,8 @@ mod tests {
         let console = Console::new(true);
         let files = Platform::real().files;
         for exit in [Exit::Done, Exit::Failed, Exit::Interrupted] {
-            let (options, mut dir) = DataDir::choose(Options::new("test", ""), None).expect("temporary directories work");
+            let (options, mut dir) =
+                DataDir::choose(Options::new("test", ""), None).expect("temporary directories work");
             files.create_dir_all(&options.dir.join("log/more")).expect("it is ours");
             files.publish_bytes(&options.dir.join("log/file"), b"x").expect("it is ours");
             dir.leave(exit, &console);

@@ -96,7 +96,8 @@ impl Flags {
 /// Reads a number with its unit.
 fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number = text[..digits].parse::<u64>().map_err(|_| "it must begin with a whole number, as in 500ms".to_string())?;
+    let number =
+        text[..digits].parse::<u64>().map_err(|_| "it must begin with a whole number, as in 500ms".to_string())?;
     let unit_ms = match &text[digits..] {
         "ms" => 1,
         "s" => 1_000,
@@ -105,7 +106,10 @@ fn duration(text: &str) -> Result<Duration, String> {
         "" => return Err(format!("of what? say {number}ms or {number}s")),
         unit => return Err(format!("{unit:?} is no unit of time; use ms, s, m or h")),
     };
-    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(|| "that is longer than can be counted".to_string())
+    number
+        .checked_mul(unit_ms)
+        .map(Duration::from_millis)
+        .ok_or_else(|| "that is longer than can be counted".to_string())
 }
 
 #[cfg(test)]
@@ -114,7 +118,9 @@ mod tests {
 
     #[test]
     fn times_are_numbers_with_units() {
-        for (text, ms) in [("0ms", 0), ("500ms", 500), ("2s", 2_000), ("1m", 60_000), ("3min", 180_000), ("1h", 3_600_000)] {
+        for (text, ms) in
+            [("0ms", 0), ("500ms", 500), ("2s", 2_000), ("1m", 60_000), ("3min", 180_000), ("1h", 3_600_000)]
+        {
             assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
         }
         for text in ["", "5", "s", "-1s", "1.5s", "1 s", "1d", "99999999999999999999s", "18446744073709551615h"] {

@@ -45,13 +45,14 @@ use self::watch::Watch;
 /// [`Exit`]. A program with flags of its own uses [`Flags::run`] or [`run`].
 pub fn main(build: impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + 'static) -> ExitCode {
     let program = std::env::args_os().next();
-    let name = program.as_deref().and_then(|p| Path::new(p).file_stem()).map(|stem| stem.to_string_lossy().into_owned());
+    let name =
+        program.as_deref().and_then(|p| Path::new(p).file_stem()).map(|stem| stem.to_string_lossy().into_owned());
     main_named(name.as_deref().unwrap_or("job"), build)
 }
 
 /// As [`main`], with a name of its own.
 pub fn main_named(name: &str, build: impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + 'static) -> ExitCode {
-    with_args(name, std::env::args_os(), build).into()
+    main_from(name, std::env::args_os(), build).into()
 }
 
 /// Runs a job without any of the face: nothing is read from the command line, nothing is printed, signals do what they do.
@@ -85,7 +86,8 @@ struct Bare {
     flags: Flags,
 }
 
-fn with_args(
+/// As [`main_named`], with a command line of its own, the program's name first; answers what the run came to.
+pub fn main_from(
     name: &str,
     args: impl IntoIterator<Item = OsString>,
     build: impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + 'static,
@@ -112,10 +114,11 @@ impl Flags {
     fn face(&self, name: &str, build: impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + 'static) -> Exit {
         let console = Console::new(self.quiet);
         console.take_traces();
-        let (options, mut dir) = match self.options(name).and_then(|options| DataDir::choose(options, self.dir.as_deref())) {
-            Ok(chosen) => chosen,
-            Err(error) => return console.failed(&error),
-        };
+        let (options, mut dir) =
+            match self.options(name).and_then(|options| DataDir::choose(options, self.dir.as_deref())) {
+                Ok(chosen) => chosen,
+                Err(error) => return console.failed(&error),
+            };
         let exit = if self.explain { explain(&console, build, &options) } else { live(&console, build, &options) };
         dir.leave(exit, &console);
         exit
@@ -146,7 +149,12 @@ fn live(
     };
     let workers = options.workers;
     let threads = if workers == 1 { "thread" } else { "threads" };
-    console.say(&format!("{}: {}, {workers} worker {threads}, data in {}", options.name, options.guarantee, options.dir.display()));
+    console.say(&format!(
+        "{}: {}, {workers} worker {threads}, data in {}",
+        options.name,
+        options.guarantee,
+        options.dir.display()
+    ));
     let control = Control::new();
     let watch = Watch::start(console, &signals, &control, &options.platform);
     let result = worker::run(build, options, &control);

@@ -168,8 +168,14 @@ mod tests {
         let mut seen = Control::new().seen();
         assert_eq!(line(&seen, 0.0, false), "building the job: 0 records read");
         (seen.phase, seen.read, seen.committed.0, seen.attempt.0) = (Phase::Running, 12_345, 7, 2);
-        assert_eq!(line(&seen, 1_000.4, false), "running: 12,345 records read, 1,000 a second, checkpoint 7 committed, attempt 2");
+        assert_eq!(
+            line(&seen, 1_000.4, false),
+            "running: 12,345 records read, 1,000 a second, checkpoint 7 committed, attempt 2"
+        );
         seen.declined = 1;
-        assert_eq!(line(&seen, 0.0, true), "stopping: 12,345 records read, checkpoint 7 committed, 1 declined, attempt 2");
+        assert_eq!(
+            line(&seen, 0.0, true),
+            "stopping: 12,345 records read, checkpoint 7 committed, 1 declined, attempt 2"
+        );
     }
 }

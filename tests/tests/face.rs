@@ -5,8 +5,9 @@
 #![expect(clippy::disallowed_methods, reason = "tests look at the real file system and clock and start real processes")]
 
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use cutwater::connectors::generator::{generate, generate_forever};
@@ -122,6 +123,15 @@ fn wait_for_checkpoint(dir: &Path, child: &mut Child) {
     }
 }
 
+/// Waits until a job says that it begins: it listens to signals then. Answers the rest of its standard error.
+fn first_line(child: &mut Child) -> BufReader<ChildStderr> {
+    let mut err = BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    err.read_line(&mut line).expect("the job says how it begins");
+    assert!(line.contains("data in"), "{line}");
+    err
+}
+
 fn interrupt(child: &Child) {
     let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill is there");
     assert!(status.success());
@@ -214,11 +224,13 @@ fn an_interrupted_job_takes_a_last_checkpoint_and_goes_on_when_it_is_run_again()
     let args = ["--dir", text(dir.path()), "--interval", "20ms"];
     for _ in 0..2 {
         let mut child = command("forever", &args).spawn().expect("a process starts");
+        let mut err = first_line(&mut child);
         wait_for_checkpoint(dir.path(), &mut child);
         interrupt(&child);
-        let stopped = Ran::from(child.wait_with_output().expect("our child"));
-        assert_eq!(stopped.code, Some(130), "{stopped:?}");
-        assert!(stopped.err.contains("stopped before its end"), "{}", stopped.err);
+        let mut told = String::new();
+        err.read_to_string(&mut told).expect("the job says how it ends");
+        assert_eq!(child.wait().expect("our child").code(), Some(130), "{told}");
+        assert!(told.contains("stopped before its end") && told.contains("balanced"), "{told}");
     }
 }
 
@@ -232,22 +244,12 @@ fn a_directory_in_use_is_4_and_can_be_taken_over() {
     assert_eq!(second.code, Some(4), "{second:?}");
     assert!(second.err.contains(&holder.id().to_string()) && second.err.contains("--take-over"), "{}", second.err);
 
-    let heir = command("forever", &[&args[..], &["--take-over"]].concat()).spawn().expect("a process starts");
+    let mut heir = command("forever", &[&args[..], &["--take-over"]].concat()).spawn().expect("a process starts");
+    let _err = first_line(&mut heir);
     let dead = Ran::from(holder.wait_with_output().expect("our child"));
     assert_eq!(dead.code, None, "killed: {dead:?}");
-    interrupt_until_it_listens(heir);
-}
-
-/// Interrupts once, when the job has begun to listen, and expects it to stop.
-fn interrupt_until_it_listens(mut child: Child) {
-    use std::io::{BufRead, BufReader, Read};
-    let mut err = BufReader::new(child.stderr.take().expect("piped"));
-    let mut first = String::new();
-    err.read_line(&mut first).expect("the job says how it begins");
-    interrupt(&child);
-    let mut rest = String::new();
-    err.read_to_string(&mut rest).expect("the job says how it ends");
-    assert_eq!(child.wait().expect("our child").code(), Some(130), "{first}{rest}");
+    interrupt(&heir);
+    assert_eq!(heir.wait().expect("our child").code(), Some(130));
 }
 
 #[test]
@@ -255,13 +257,9 @@ fn a_second_interrupt_ends_a_job_that_is_stuck() {
     let mut child =
         command("stuck", &["--guarantee", "at-most-once", "--workers", "1"]).spawn().expect("a process starts");
     let since = Instant::now();
-    use std::io::{BufRead, BufReader};
-    let mut err = BufReader::new(child.stderr.take().expect("piped"));
-    let mut line = String::new();
-    err.read_line(&mut line).expect("the job says how it begins");
-    std::thread::sleep(Duration::from_millis(300));
+    let mut err = first_line(&mut child);
     interrupt(&child);
-    line.clear();
+    let mut line = String::new();
     err.read_line(&mut line).expect("the job says that it is stopping");
     assert!(line.contains("once more"), "{line}");
     interrupt(&child);
