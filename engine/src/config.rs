@@ -123,6 +123,9 @@ pub struct Options {
     pub pin: bool,
     /// Kill the process that holds the data directory, if there is one, and take its place.
     pub take_over: bool,
+    /// Let frames between workers travel as bytes, as they would between processes. Slower; shows a type whose `Serialize` and
+    /// `Deserialize` don't agree before several machines are involved.
+    pub bytes_between_workers: bool,
     /// Limits inside the dataflow.
     pub limits: Limits,
     /// The world.
@@ -142,6 +145,7 @@ impl Options {
             restart_backoff: Duration::from_millis(5),
             pin: true,
             take_over: false,
+            bytes_between_workers: false,
             limits: Limits::default(),
             platform: Platform::real(),
         }

@@ -27,20 +27,36 @@
 //! Whoever writes a connector reads [`source`] and [`sink`]; whoever writes an operator reads [`operator`]; whoever hunts a bug
 //! in the protocol begins with [`checkpoint`] and [`recovery`], where everything is decided without doing anything.
 
+// Words.
+pub mod config;
+pub mod element;
+pub mod error;
 pub mod id;
 pub mod time;
-pub mod element;
-pub mod config;
-pub mod error;
+
+// What a job is.
 pub mod graph;
+
+// The path of a record.
 pub mod source;
+
 pub mod operator;
+
 pub mod exchange;
+
 pub mod barrier;
+
 pub mod state;
+
 pub mod snapshot;
+
 pub mod sink;
+
+// The checkpoint as a whole, and what follows a crash.
 pub mod checkpoint;
 pub mod recovery;
+
+// What runs all this, and what can be seen of it.
 pub mod worker;
+
 pub mod observe;

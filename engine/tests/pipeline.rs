@@ -72,6 +72,19 @@ fn a_straight_run_counts_every_record_once_with_any_number_of_workers() {
 }
 
 #[test]
+fn frames_may_travel_as_bytes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = MemoryLog::new();
+    let fuse = Arc::new(AtomicU64::new(9_000));
+    let mut options = options(dir.path(), 2);
+    options.bytes_between_workers = true;
+    let report = run(job(&log, 20_000, 37, &fuse), &options, &Control::new()).expect("it recovers");
+    report.assert_balanced();
+    assert_eq!(report.failures.len(), 1, "{:?}", report.failures);
+    assert_exactly_once(&log, 20_000, 37);
+}
+
+#[test]
 fn after_a_panic_the_job_goes_back_to_the_last_checkpoint_and_nothing_is_lost_or_repeated() {
     for seed in 1..=6u64 {
         let dir = tempfile::tempdir().expect("a directory");

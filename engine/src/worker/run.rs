@@ -211,6 +211,7 @@ impl<'a> Run<'a> {
         let watchdog = platform.spawn.spawn("cw-watchdog", Box::new(watchdog));
         let config = match self.options.workers {
             1 => timely::CommunicationConfig::Thread,
+            n if self.options.bytes_between_workers => timely::CommunicationConfig::ProcessBinary(n),
             n => timely::CommunicationConfig::Process(n),
         };
         let start = || {
