@@ -75,6 +75,13 @@ impl KeySink for Vec<u8> {
 /// let jfk = Airport { country: 1, code: "JFK".to_owned() };
 /// assert_eq!(jfk.key_hash(), (1u16, "JFK").key_hash());
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be a key: it has no canonical encoding",
+    label = "not a key",
+    note = "keys are integers, strings, bytes, `Option`s and tuples of these; floating point and `usize` are no keys, turn them \
+            into something fixed first",
+    note = "for a type of your own implement `CanonicalKey`: write its fields one after the other"
+)]
 pub trait CanonicalKey {
     /// Appends the canonical encoding to `out`. It must write the same bytes each time it is called for an equal key.
     fn canonical<S: KeySink>(&self, out: &mut S);
