@@ -96,9 +96,9 @@ pub(crate) fn recover(
     let recovered = match resolution {
         Resolution::Fresh { next, orphaned } => {
             let base = Base { job: owner.job, attempt: owner.attempt, point: None, forked: false };
-            store.record_base(&owner, &base).map_err(refused)?;
+            let recorded = store.record_base(&owner, &base).map_err(refused)?;
             let aborted = settle(groups, &[])?;
-            clean(store.as_ref(), &owner, &found, &[], &orphaned)?;
+            clean(store.as_ref(), &owner, recorded, &found, &[], &orphaned)?;
             Recovered { store, owner, manifest: None, next, finished: false, timeline: vec![], recommitted: 0, aborted }
         }
         Resolution::Resume(resume) => go_on(platform, store, owner, found, resume, groups)?,
@@ -133,7 +133,7 @@ fn go_on(
         ManifestPoint { checkpoint: name.checkpoint, attempt: name.attempt, checksum: published.manifest_checksum() }
     };
     let base = Base { job: owner.job, attempt: owner.attempt, point: Some(point(resume.manifest)), forked: resume.forks };
-    store.record_base(&owner, &base)?;
+    let recorded = store.record_base(&owner, &base)?;
     platform.crash.reach("recovery.base-recorded");
 
     let mut recommitted = 0;
@@ -161,7 +161,7 @@ fn go_on(
         .collect();
     let aborted = settle(groups, &timeline)?;
     platform.crash.reach("recovery.aborted-others");
-    clean(store.as_ref(), &owner, &found, &timeline, &resume.orphaned)?;
+    clean(store.as_ref(), &owner, recorded, &found, &timeline, &resume.orphaned)?;
     platform.crash.reach("recovery.swept");
 
     let (manifest, _) = found.manifests.get(&resume.manifest).expect("resolved from it");
@@ -183,6 +183,7 @@ fn settle(groups: &Groups, timeline: &[Kept]) -> Result<usize, Failure> {
 fn clean(
     store: &dyn CheckpointStore,
     owner: &Owner,
+    recorded: BaseRecorded,
     found: &Found,
     timeline: &[Kept],
     orphaned: &[ManifestName],
@@ -191,7 +192,7 @@ fn clean(
     let names: Vec<(String, crate::id::Attempt)> =
         found.listing.state_files.iter().map(|f| (f.to_string(), f.attempt)).collect();
     let listed = names.iter().map(|(name, attempt)| (name.as_str(), *attempt));
-    let retirement = sweep(BaseRecorded::durable(owner.attempt), &stored, orphaned.iter().copied(), listed);
+    let retirement = sweep(recorded, &stored, orphaned.iter().copied(), listed);
     store.remove_manifests(owner, retirement.manifests())?;
     let files = retirement.files_after_manifests();
     let files: Vec<StateFileName> = files.iter().filter_map(|name| StateFileName::parse(name)).collect();
