@@ -7,3 +7,6 @@ pub(crate) mod frame;
 pub(crate) mod replay;
 pub(crate) mod ring;
 pub(crate) mod writer;
+
+#[cfg(test)]
+mod tests;
