@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn keys_hash_as_kafkas_own_tests_say() {
-        // The vectors of `UtilsTest.testMurmur2` in Apache Kafka.
+        // The vectors of `UtilsTest.testMurmur2` in Apache Kafka; the empty key is kafka-python's.
         let vectors: [(&[u8], i32); 7] = [
             (b"21", -973_932_308),
             (b"foobar", -790_332_482),
