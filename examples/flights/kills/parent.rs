@@ -1,5 +1,6 @@
 //! Runs the job as a child, kills it where the plan says, starts it again, and tells what each start found.
 
+use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -23,11 +24,22 @@ const ARM: &str = "CUTWATER_CRASH_AT";
 /// A kill that happened.
 #[derive(Debug)]
 struct Landed {
+    number: usize,
     strike: Strike,
     /// The killed life, if it got as far as to say so.
     attempt: Option<u64>,
     /// Records of the stream it had read.
     read: u64,
+}
+
+impl Landed {
+    /// Where the killed life was, in words.
+    fn place(&self) -> String {
+        match self.attempt {
+            Some(attempt) => format!("attempt {attempt} at {} rows", self.read),
+            None => "in recovery".to_string(),
+        }
+    }
 }
 
 /// Runs the job to its end through all kills. Answers the final child's report.
@@ -43,13 +55,11 @@ pub(crate) fn run(args: &Args, dir: &Path, records: usize) -> Result<String, Pro
     let mut tally = Tally::default();
     for (number, strike) in (1..).zip(&strikes) {
         let mut child = Running::start(args, dir, rate, Some(*strike))?;
-        let landed = child.until_killed(*strike, &mut tally)?;
-        let Some(landed) = landed else {
-            let what =
-                format!("kill {number} of {} ({}) did not land: the job finished before", strikes.len(), Name(strike));
+        let Some(landed) = child.until_killed(number, *strike, &mut tally)? else {
+            let what = format!("kill {number} of {} ({strike}) did not land: the job finished before", strikes.len());
             return Err(Problem::new(Kind::Verification, what, "run with a lower --rate, or with a new directory"));
         };
-        tally.pending = Some((number, landed));
+        tally.pending.push(landed);
     }
     let report = Running::start(args, dir, rate, None)?.until_finished(&mut tally)?;
     if tally.between_prepare_and_commit == 0 {
@@ -63,62 +73,50 @@ pub(crate) fn run(args: &Args, dir: &Path, records: usize) -> Result<String, Pro
 /// What came of the kills so far.
 #[derive(Default)]
 struct Tally {
-    /// The last kill, until the next start has told what it found.
-    pending: Option<(usize, Landed)>,
+    /// Kills since the last start that recovered, in their order: more than one if a start was killed while it recovered.
+    pending: Vec<Landed>,
     between_prepare_and_commit: usize,
 }
 
 impl Tally {
-    /// The start after the pending kill has recovered.
+    /// The start after the pending kills has recovered, and tells what they left.
     fn recovered(&mut self, found: &Recovered) {
-        let Some((number, landed)) = self.pending.take() else { return };
-        if found.prepared > 0 {
+        if found.prepared > 0 && !self.pending.is_empty() {
             self.between_prepare_and_commit += 1;
         }
-        let phases: Vec<String> = found.phases.iter().map(|(phase, us)| format!("{phase} {us}")).collect();
-        let total: u64 = found.phases.iter().map(|(_, us)| us).sum();
-        println!(
-            "kill {number:>3}  {:<38} {:<12} at {:>6} rows  {:<44} attempt {} goes on from {}; recovered in {total} us ({})",
-            Name(&landed.strike).to_string(),
-            landed.attempt.map_or("recovering".to_string(), |a| format!("attempt {a}")),
-            landed.read,
-            phase(found),
-            found.attempt,
-            found.checkpoint.map_or("the start".to_string(), |n| format!("checkpoint {n}")),
-            phases.join(", "),
-        );
-    }
-
-    /// The start after the pending kill was killed before it had recovered: nobody will tell more of that kill.
-    fn killed_again(&mut self) {
-        if let Some((number, landed)) = self.pending.take() {
+        let phases: Vec<String> = found.phases.iter().map(|(phase, us)| format!("{phase} {}", Ms(*us))).collect();
+        let total = Ms(found.phases.iter().map(|(_, us)| us).sum());
+        let from = found.checkpoint.map_or("the start".to_string(), |n| format!("checkpoint {n}"));
+        for killed in self.pending.drain(..) {
             println!(
-                "kill {number:>3}  {:<38} and the start after it was killed while it recovered",
-                Name(&landed.strike).to_string()
+                "kill {:>3}  {:<28}  {:<25}  {:<52}  attempt {} goes on from {from}; {total} ms: {}",
+                killed.number,
+                killed.strike.to_string(),
+                killed.place(),
+                phase(found),
+                found.attempt,
+                phases.join(", "),
             );
         }
     }
 }
 
-/// Where the killed life was, from what is left of it.
-fn phase(found: &Recovered) -> String {
-    match (found.committed, found.aborted, found.prepared) {
-        (0, 0, 0) => "no transaction open".to_string(),
-        (0, open, 0) => format!("{open} open, none prepared"),
-        (0, _, prepared) => format!("{prepared} prepared, no manifest yet"),
-        (committed, _, prepared) => format!("{prepared} prepared, manifest there, {committed} to commit"),
+/// Microseconds, shown as milliseconds.
+struct Ms(u64);
+
+impl fmt::Display for Ms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1}", self.0 as f64 / 1e3)
     }
 }
 
-/// A strike in words.
-struct Name<'a>(&'a Strike);
-
-impl std::fmt::Display for Name<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            Strike::Point { name, nth } => write!(f, "{name}#{nth}"),
-            Strike::Records { at } => write!(f, "{at} rows read"),
-        }
+/// Where the killed life was, from what is left of it.
+fn phase(found: &Recovered) -> String {
+    let Recovered { prepared, committed, aborted, .. } = found;
+    match (prepared, committed) {
+        (0, _) => "nothing prepared".to_string(),
+        (_, 0) => format!("{prepared} prepared, no manifest yet: {aborted} aborted"),
+        _ => format!("{prepared} prepared, manifest there: {committed} committed, {aborted} aborted"),
     }
 }
 
@@ -193,7 +191,7 @@ impl Running {
     }
 
     /// Waits for a strike to land; `None` if the job finished before.
-    fn until_killed(&mut self, strike: Strike, tally: &mut Tally) -> Result<Option<Landed>, Problem> {
+    fn until_killed(&mut self, number: usize, strike: Strike, tally: &mut Tally) -> Result<Option<Landed>, Problem> {
         let mut struck = false;
         while self.next(tally)?.is_some() {
             if matches!(strike, Strike::Records { at } if self.read >= at) && !struck {
@@ -203,10 +201,7 @@ impl Running {
         }
         let status = self.wait()?;
         if status.signal() == Some(SIGKILL) {
-            if self.attempt.is_none() {
-                tally.killed_again();
-            }
-            return Ok(Some(Landed { strike, attempt: self.attempt, read: self.read }));
+            return Ok(Some(Landed { number, strike, attempt: self.attempt, read: self.read }));
         }
         if status.success() { Ok(None) } else { Err(broken(status)) }
     }

@@ -1,5 +1,7 @@
 //! Where the job is to be killed: drawn from the seed, a pure function.
 
+use std::fmt;
+
 use cutwater_platform::SplitMix;
 
 /// One kill.
@@ -11,12 +13,21 @@ pub(crate) enum Strike {
     Records { at: u64 },
 }
 
+impl fmt::Display for Strike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Strike::Point { name, nth } => write!(f, "{name}#{nth}"),
+            Strike::Records { at } => write!(f, "{at} rows read"),
+        }
+    }
+}
+
 /// Passed after a transaction was prepared and before it is committed, and only by checkpoints that have one.
 const BETWEEN_PREPARE_AND_COMMIT: [&str; 2] = ["sink.prepared", "group.commit-sent"];
 
-/// Passed once by every start, before the first record. The last three need a checkpoint to go on from, which there is after
+/// Passed once by every start, before the first record. Some need a checkpoint to go on from, which there is after
 /// the first kills.
-const RECOVERY: [&str; 7] = [
+const RECOVERY: [&str; 9] = [
     "group.fenced",
     "recovery.fenced",
     "recovery.resolved",
@@ -24,22 +35,28 @@ const RECOVERY: [&str; 7] = [
     "recovery.base-recorded",
     "recovery.aborted-others",
     "recovery.swept",
+    "worker.restored",
+    "source.opened",
 ];
 
 /// Passed by every checkpoint, or every one that has output.
-const CHECKPOINT: [&str; 16] = [
+const CHECKPOINT: [&str; 20] = [
     "trigger.fired",
+    "source.cut",
     "operator.cut",
     "snapshot.file-written",
     "snapshot.file-synced",
     "snapshot.dir-synced",
+    "sink.sealed",
     "sink.prepared",
+    "coordinator.report-came",
     "coordinator.all-reported",
     "coordinator.published",
     "committer.permitted",
     "group.commit-sent",
     "group.committed",
     "committer.committed",
+    "janitor.recorded",
     "retire.manifest-removed",
     "log.frame-buffered",
     "log.frame-written",
