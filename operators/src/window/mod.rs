@@ -7,7 +7,7 @@
 //!   [`Aggregated::drop_late`] it is counted and dropped. There is no lateness setting: the bound of the timestamps is the
 //!   tolerance.
 //! * State: one aggregate per key and open window, in the state `windows`, in the key group of the key alone. Timers are not
-//!   stored: the open windows are the timers.
+//!   stored: the open windows are the timers. For that their keys are in memory a second time, outside of the state's limit.
 //! * At a barrier: the aggregates that changed are written, and up to where windows have fired, per key group: after a
 //!   rescale no window fires twice, and late stays late. A firing of a million windows is emitted as there is room, and a
 //!   barrier waits for the last of them.
