@@ -117,8 +117,8 @@ pub enum SinkError {
         /// The sink or commit group.
         what: String,
     },
-    /// This checkpoint's output can't be prepared: the checkpoint is declined and nothing is lost.
-    #[error("{what} declined the checkpoint: {reason}")]
+    /// This checkpoint's output can't be prepared; the attempt ends, nothing is lost, and the next one tries again.
+    #[error("{what} could not prepare its output: {reason}")]
     Declined {
         /// The sink.
         what: String,
@@ -145,8 +145,14 @@ pub enum SinkError {
 
 /// An operator could not go on. Ends the attempt.
 #[derive(Debug, Error)]
-#[error("{0}")]
-pub struct OperatorError(pub String);
+pub enum OperatorError {
+    /// What went wrong, in words; the next attempt may succeed.
+    #[error("{0}")]
+    Failed(String),
+    /// A sink's writer said no; what kind of no decides how things go on.
+    #[error(transparent)]
+    Sink(#[from] SinkError),
+}
 
 /// Why a run ended without a report.
 #[derive(Debug, Error)]

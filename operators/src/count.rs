@@ -88,7 +88,7 @@ where
             let count = *count;
             counted.push(M::with(&record, (key, count)));
         }
-        counts.check_limit(self.limit).map_err(|e| OperatorError(e.to_string()))?;
+        counts.check_limit(self.limit).map_err(|e| OperatorError::Failed(e.to_string()))?;
         cx.emit(0, counted);
         Ok(Flow::Done)
     }

@@ -80,7 +80,7 @@ impl<K: Data + CanonicalKey + StateKey, R: Data> Operator for AtEnd<K, R> {
         for (key, _) in &records {
             *counts.entry(key, || 0) += 1;
         }
-        counts.check_limit(self.limit).map_err(|e| OperatorError(e.to_string()))?;
+        counts.check_limit(self.limit).map_err(|e| OperatorError::Failed(e.to_string()))?;
         Ok(Flow::Done)
     }
 

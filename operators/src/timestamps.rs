@@ -199,9 +199,9 @@ fn decode(bytes: &[u8]) -> Result<EventTime, OperatorError> {
             Ok(EventTime(i64::from_le_bytes(time.try_into().expect("eight bytes"))))
         }
         [SAVED_VERSION, ..] | [] => {
-            Err(OperatorError(format!("the saved largest time has {} bytes instead of 9", bytes.len())))
+            Err(OperatorError::Failed(format!("the saved largest time has {} bytes instead of 9", bytes.len())))
         }
-        [version, ..] => Err(OperatorError(format!(
+        [version, ..] => Err(OperatorError::Failed(format!(
             "the largest time was saved in version {version}, and this program knows {SAVED_VERSION}; use a newer program"
         ))),
     }

@@ -224,7 +224,8 @@ fn a_child_dies_with_its_parent() {
         .find(|line| line.as_ref().is_ok_and(|line| line.starts_with("kill ")))
         .expect("a kill is told")
         .expect("text");
-    let children = || children_in(dir.path(), parent.id());
+    let id = parent.id();
+    let children = || children_in(dir.path(), id);
     assert!(!children().is_empty());
     parent.kill().expect("killed");
     let since = Instant::now();

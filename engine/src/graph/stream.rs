@@ -288,7 +288,7 @@ where
     fn on_batch(&mut self, _port: usize, batch: Batch, cx: &mut Context<'_>) -> Result<Flow, OperatorError> {
         let records = batch.take::<M::Of<T>>();
         cx.counters().passed += records.len() as u64;
-        M::write(records, self.writer.as_mut()).map_err(|e| OperatorError(e.to_string()))?;
+        M::write(records, self.writer.as_mut())?;
         Ok(Flow::Done)
     }
 
@@ -297,6 +297,6 @@ where
     }
 
     fn end(&mut self) -> Result<(), OperatorError> {
-        self.writer.finish().map_err(|e| OperatorError(e.to_string()))
+        Ok(self.writer.finish()?)
     }
 }

@@ -189,13 +189,13 @@ impl Driver {
                 }
                 Body::Barrier(n) => {
                     self.processed[channel].barriers += 1;
-                    let outcome = self.aligner.barrier(at, n).map_err(|e| OperatorError(e.to_string()))?;
+                    let outcome = self.aligner.barrier(at, n).map_err(|e| OperatorError::Failed(e.to_string()))?;
                     if self.aligned(outcome, effects)? {
                         return Ok(Outcome::More);
                     }
                 }
                 Body::End => {
-                    let outcome = self.aligner.end(at).map_err(|e| OperatorError(e.to_string()))?;
+                    let outcome = self.aligner.end(at).map_err(|e| OperatorError::Failed(e.to_string()))?;
                     if self.aligned(outcome, effects)? {
                         return Ok(Outcome::More);
                     }

@@ -14,7 +14,8 @@
 //!
 //! * Nothing written is visible before commit; a prepared committable survives any crash and never times out.
 //! * Prepare checks everything that could make commit fail, limits included; over a limit it answers
-//!   [`SinkError::Declined`], the checkpoint is declined, and nothing is lost.
+//!   [`SinkError::Declined`]. What was sealed exists nowhere else, so the attempt ends and the next one replays it.
+//! * The prepares of one writer run one after the other, in the order of their seals.
 //! * Commit is idempotent and covers all its committables in one atomic step, so that a reader never sees a part of a
 //!   checkpoint.
 //! * [`CommitGroup::fence`] shuts out every older attempt, whatever that attempt does afterwards (I-7); what older attempts

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::Thread;
 
-use crate::error::{BuildError, OperatorError, SinkError, SourceError};
+use crate::error::{BuildError, SinkError, SourceError};
 use crate::snapshot::StoreError;
 use crate::state::StateLoadError;
 
@@ -26,12 +26,6 @@ pub(crate) enum Failure {
 impl From<SourceError> for Failure {
     fn from(error: SourceError) -> Failure {
         if error.fatal { Failure::Fatal(error.to_string()) } else { Failure::Restart(error.to_string()) }
-    }
-}
-
-impl From<OperatorError> for Failure {
-    fn from(error: OperatorError) -> Failure {
-        Failure::Restart(error.to_string())
     }
 }
 

@@ -10,6 +10,7 @@ use timely::scheduling::Activator;
 use crate::checkpoint::Counters;
 use crate::config::Limits;
 use crate::element::Body;
+use crate::error::OperatorError;
 use crate::id::InstanceId;
 use crate::operator::driver::{Driver, Effect, Outcome};
 use crate::worker::attempt::Failure;
@@ -175,7 +176,11 @@ impl Instance {
         Ok(())
     }
 
-    fn named(&self, error: crate::error::OperatorError) -> Failure {
-        Failure::Restart(format!("operator {:?}: {error}", self.name))
+    fn named(&self, error: OperatorError) -> Failure {
+        match error {
+            OperatorError::Failed(text) => Failure::Restart(format!("operator {:?}: {text}", self.name)),
+            // Overtaken, or beyond help: a restart would be wrong.
+            OperatorError::Sink(error) => Failure::from(error),
+        }
     }
 }

@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::checkpoint::{Counters, StateChain};
-use crate::error::OperatorError;
 use crate::exchange::{GroupAssignment, KeyGroups};
 use crate::id::{InstanceId, OperatorId, WorkerIndex};
 use crate::observe;
@@ -79,7 +78,7 @@ impl Restore {
             groups: self.assignment.range_of(self.worker),
             same_workers: self.same_workers(),
         };
-        operator.restore(&saved).map_err(|OperatorError(e)| Failure::Incompatible(format!("restoring {id}: {e}")))?;
+        operator.restore(&saved).map_err(|e| Failure::Incompatible(format!("restoring {id}: {e}")))?;
         Ok(chains)
     }
 

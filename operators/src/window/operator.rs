@@ -189,7 +189,7 @@ where
                 self.open.entry(scoped.scope).or_default().push(scoped.key);
             }
         }
-        state.check_limit(self.state_limit).map_err(|e| OperatorError(e.to_string()))?;
+        state.check_limit(self.state_limit).map_err(|e| OperatorError::Failed(e.to_string()))?;
         cx.counters().absorbed += absorbed;
         cx.counters().late += late;
         if self.with_late {
@@ -231,11 +231,11 @@ where
 
     fn restore(&mut self, saved: &Saved) -> Result<(), OperatorError> {
         if let Some((_, found)) = saved.named(SHAPE).find(|(_, found)| *found != shape(self.windows)) {
-            return Err(OperatorError(other_shape(found, self.windows)));
+            return Err(OperatorError::Failed(other_shape(found, self.windows)));
         }
         for (_, bytes) in saved.named(FLOORS) {
             let restored = self.floors.restore(bytes);
-            restored.map_err(|e| OperatorError(format!("up to where windows have fired can't be restored: {e}")))?;
+            restored.map_err(|e| OperatorError::Failed(format!("up to where windows have fired can't be restored: {e}")))?;
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ impl NodeSnapshot {
             state.freeze(StateFileKind::Base);
             let mut frozen = state.sweep(usize::MAX).expect("an unbounded sweep is complete");
             let written = write(frozen.as_mut(), checkpoint);
-            states.push(written.map_err(|e| OperatorError(format!("state {}: {e}", state.name())))?);
+            states.push(written.map_err(|e| OperatorError::Failed(format!("state {}: {e}", state.name())))?);
         }
         Ok(NodeSnapshot { blobs: driver.operator.save(), counters: driver.counters.clone(), states })
     }
