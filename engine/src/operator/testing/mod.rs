@@ -21,6 +21,7 @@
 //!
 //! Not here: two workers at once, sources, the durable side of sinks.
 
+mod ends;
 mod memory;
 
 use std::cell::RefCell;
@@ -45,53 +46,10 @@ use crate::source::Replay;
 use crate::state::Ownership;
 use crate::time::Watermark;
 
+pub use self::ends::{Collected, Input, Seen};
+
 /// Steps without any effect after which an operator is said to hang.
 const IDLE_STEPS_MAX: usize = 100_000;
-
-/// What came out of a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen<R> {
-    /// A record: `T` on an untimed stream, `(EventTime, T)` on a timed one.
-    Record(R),
-    /// A watermark.
-    Watermark(Watermark),
-    /// No data for now.
-    Idle,
-    /// Data again.
-    Active,
-    /// The barrier of a checkpoint.
-    Barrier(CheckpointId),
-    /// Nothing follows.
-    End,
-}
-
-/// Where what came out of a stream is gathered.
-#[derive(Debug)]
-pub struct Collected<R> {
-    seen: Rc<RefCell<Vec<Seen<R>>>>,
-}
-
-impl<R> Collected<R> {
-    /// Everything since this was last asked, in order.
-    pub fn take(&self) -> Vec<Seen<R>> {
-        std::mem::take(&mut self.seen.borrow_mut())
-    }
-
-    /// As [`Collected::take`], the records alone.
-    pub fn take_records(&self) -> Vec<R> {
-        self.take()
-            .into_iter()
-            .filter_map(|seen| if let Seen::Record(record) = seen { Some(record) } else { None })
-            .collect()
-    }
-}
-
-/// A way into the rig; `R` is how its records travel.
-#[derive(Debug)]
-pub struct Input<R> {
-    node: OperatorId,
-    records: std::marker::PhantomData<fn(R)>,
-}
 
 /// What all operators of a rig saved at a checkpoint.
 #[derive(Debug)]
