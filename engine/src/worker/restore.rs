@@ -114,8 +114,13 @@ impl Restore {
         let store = self.store.as_ref().ok_or_else(|| Failure::Fatal("a manifest without its store".to_string()))?;
         for file in &chain.files {
             let opened = store.open_state_file(&file.name).map_err(Failure::from)?;
-            let mut reader = StateFileReader::open(opened, file).map_err(|e| Failure::Fatal(e.to_string()))?;
-            state.load(&mut reader, owned)?;
+            // A file's own errors know its name; people need to know where it is.
+            let below = |text: String| format!("{}/state/{text}", store.place());
+            let mut reader = StateFileReader::open(opened, file).map_err(|e| Failure::Fatal(below(e.to_string())))?;
+            state.load(&mut reader, owned).map_err(|e| match Failure::from(e) {
+                Failure::Fatal(text) => Failure::Fatal(below(text)),
+                other => other,
+            })?;
         }
         Ok(())
     }
