@@ -6,7 +6,7 @@
 //! kills it with SIGKILL once the state is full and two checkpoints are committed, starts it again, and reads the phases from
 //! what the new process says; the clock of *kill to first commit* is the parent's. Panics are measured within one process.
 
-#![expect(clippy::print_stdout, reason = "a measurement prints its figures")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a measurement prints its figures")]
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

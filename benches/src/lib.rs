@@ -78,7 +78,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
         for (c, cell) in row.iter().enumerate().take(columns) {
             let pad = width(c) - cell.chars().count();
             let (left, right) = if c == 0 { (0, pad) } else { (pad, 0) };
-            let _ = write!(out, "{}{cell}{}{}", " ".repeat(left), " ".repeat(right), "  ");
+            let _ = write!(out, "{}{cell}{}  ", " ".repeat(left), " ".repeat(right));
         }
         out.push('\n');
     }

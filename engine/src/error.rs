@@ -22,7 +22,9 @@ pub enum BuildError {
         name: String,
     },
     /// An output that leads nowhere.
-    #[error("output {port} of {operator:?} leads nowhere; send it to a sink, or say .discard() if it may be thrown away")]
+    #[error(
+        "output {port} of {operator:?} leads nowhere; send it to a sink, or say .discard() if it may be thrown away"
+    )]
     Unconsumed {
         /// The operator.
         operator: String,
@@ -33,8 +35,10 @@ pub enum BuildError {
     #[error("the job has no source; begin with job.source(..)")]
     NoSource,
     /// The build function described different graphs on different workers.
-    #[error("the build function made another graph on worker {worker} than at first: {difference}; it must not depend on \
-             time, randomness or the worker")]
+    #[error(
+        "the build function made another graph on worker {worker} than at first: {difference}; it must not depend on \
+             time, randomness or the worker"
+    )]
     Unstable {
         /// The worker on which it differed.
         worker: usize,
@@ -175,7 +179,9 @@ pub enum RunError {
     #[error("a newer attempt of this job has taken over; this process ends without a trace")]
     Fenced,
     /// Attempt after attempt failed.
-    #[error("gave up after {attempts} attempts; the last one failed: {last}. Everything committed is kept; run again to go on")]
+    #[error(
+        "gave up after {attempts} attempts; the last one failed: {last}. Everything committed is kept; run again to go on"
+    )]
     GaveUp {
         /// How many attempts there were in this run.
         attempts: u32,

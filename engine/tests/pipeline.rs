@@ -16,7 +16,12 @@ use memory::{Counting, MemoryLog, Numbers};
 
 /// Counts numbers modulo `keys`, a running count per record, into a memory log. Panics when `panic_at` records have been
 /// counted down.
-fn job(log: &Arc<MemoryLog>, numbers: u64, keys: u64, fuse: &Arc<AtomicU64>) -> impl Fn(&Job) -> Result<(), BuildError> + use<> {
+fn job(
+    log: &Arc<MemoryLog>,
+    numbers: u64,
+    keys: u64,
+    fuse: &Arc<AtomicU64>,
+) -> impl Fn(&Job) -> Result<(), BuildError> + use<> {
     let (log, fuse) = (log.clone(), fuse.clone());
     move |job| {
         let fuse = fuse.clone();
@@ -64,7 +69,8 @@ fn a_straight_run_counts_every_record_once_with_any_number_of_workers() {
         let dir = tempfile::tempdir().expect("a directory");
         let log = MemoryLog::new();
         let fuse = Arc::new(AtomicU64::new(u64::MAX));
-        let report = run(job(&log, 20_000, 37, &fuse), &options(dir.path(), workers), &Control::new()).expect("it runs");
+        let report =
+            run(job(&log, 20_000, 37, &fuse), &options(dir.path(), workers), &Control::new()).expect("it runs");
         report.assert_balanced();
         assert!(report.finished && report.failures.is_empty());
         assert_exactly_once(&log, 20_000, 37);
@@ -91,7 +97,8 @@ fn after_a_panic_the_job_goes_back_to_the_last_checkpoint_and_nothing_is_lost_or
         let log = MemoryLog::new();
         let fuse = Arc::new(AtomicU64::new(seed * 7_000));
         let workers = (seed % 3 + 1) as usize;
-        let report = run(job(&log, 60_000, 101, &fuse), &options(dir.path(), workers), &Control::new()).expect("it recovers");
+        let report =
+            run(job(&log, 60_000, 101, &fuse), &options(dir.path(), workers), &Control::new()).expect("it recovers");
         report.assert_balanced();
         assert_eq!(report.failures.len(), 1, "{:?}", report.failures);
         assert_exactly_once(&log, 60_000, 101);

@@ -81,9 +81,11 @@ impl Expected {
     }
 }
 
+type PublishedTotals = (&'static str, [(&'static str, u64, i64); 3], u64, u64);
+
 /// Totals that are known from elsewhere, by the hash of the unpacked file: origin, departures, minutes of delay; then rows and
 /// cancellations.
-const PUBLISHED: [(&str, [(&str, u64, i64); 3], u64, u64); 2] = [
+const PUBLISHED: [PublishedTotals; 2] = [
     (
         "ec5bcc9564ee81c54dabf0da5f45e3cc",
         [("EWR", 9655, 143_915), ("JFK", 9061, 78_068), ("LGA", 7767, 43_818)],

@@ -4,6 +4,8 @@
 //! golden -- --nocapture` strikes at every visit up to 12 under every end, and says so on every case; `CUTWATER_CRASH_FROM=n`
 //! resumes at case n.
 
+#![expect(clippy::print_stdout, reason = "a long campaign says where it is")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use cutwater_testkit::LossPolicy;

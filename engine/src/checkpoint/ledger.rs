@@ -204,7 +204,11 @@ impl Ledger {
         if self.open_count() >= self.pace.uncommitted_max {
             return Trigger::Wait;
         }
-        if now >= self.due || (self.wants_last() && !self.hurried) { Trigger::Start } else { Trigger::WaitUntil(self.due) }
+        if now >= self.due || (self.wants_last() && !self.hurried) {
+            Trigger::Start
+        } else {
+            Trigger::WaitUntil(self.due)
+        }
     }
 
     /// Starts a checkpoint: its barrier is to be sent by every source.

@@ -70,7 +70,8 @@ impl Environment {
         key: &str,
         make: impl FnOnce(&Environment) -> Result<R, BuildError>,
     ) -> Result<Arc<R>, BuildError> {
-        let mut all = self.shared.0.lock().map_err(|_| BuildError::refused(key, "an earlier attempt to make it panicked"))?;
+        let mut all =
+            self.shared.0.lock().map_err(|_| BuildError::refused(key, "an earlier attempt to make it panicked"))?;
         if let Some(found) = all.get(key) {
             let found = found.clone().downcast::<R>();
             return found.map_err(|_| BuildError::refused(key, "this key stands for something of another type"));

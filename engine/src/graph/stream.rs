@@ -160,10 +160,7 @@ impl<T: 'static, M: TimeMode> Stream<T, M> {
     }
 
     /// Divides the stream by a key: equal keys meet on one worker from here on. `split` gives each record's key and value.
-    pub fn keyed<K: CanonicalKey, U: 'static>(
-        self,
-        mut split: impl FnMut(T) -> (K, U) + 'static,
-    ) -> Keyed<K, U, M> {
+    pub fn keyed<K: CanonicalKey, U: 'static>(self, mut split: impl FnMut(T) -> (K, U) + 'static) -> Keyed<K, U, M> {
         let rows = self.stage::<(K, M::Of<U>), Untimed>("key", move |records, _| {
             records
                 .into_iter()

@@ -213,7 +213,11 @@ impl fmt::Display for Report {
         let wrong = self.discrepancies();
         if wrong.is_empty() {
             let records: u64 = self.edges.iter().map(|e| e.sent).sum();
-            write!(f, "  books         balanced: {} edges, {records} records sent and as many received", self.edges.len())
+            write!(
+                f,
+                "  books         balanced: {} edges, {records} records sent and as many received",
+                self.edges.len()
+            )
         } else {
             write!(f, "  books         DO NOT BALANCE: {}", wrong.join("; "))
         }

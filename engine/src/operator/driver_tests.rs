@@ -65,7 +65,11 @@ fn a_barrier_waits_until_the_frame_before_it_has_been_emitted_whole() {
     assert_eq!(driver.step(9, 0, Duration::ZERO, &mut effects).expect("legal"), Outcome::Waiting);
     let mut units = 0;
     driver.take_processed(|_, p| units += p.units);
-    assert_eq!((effects.len(), units), (2, 0), "without room nothing moves, and credit stays with the unfinished frame");
+    assert_eq!(
+        (effects.len(), units),
+        (2, 0),
+        "without room nothing moves, and credit stays with the unfinished frame"
+    );
     assert_eq!(run(&mut driver, 2), ["[3]", "cut 1", "[1]"]);
     driver.take_processed(|_, p| units += p.units);
     assert_eq!(units, 2, "one unit per record consumed");

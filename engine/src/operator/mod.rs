@@ -26,7 +26,6 @@ use crate::time::Watermark;
 
 pub use context::Context;
 
-
 /// Whether the operator has said all it had to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]

@@ -9,6 +9,4 @@ mod resolve;
 pub use claim::claim_next;
 pub use facts::{Found, read_facts};
 pub use rescale::{StatePiece, state_pieces};
-pub use resolve::{
-    BaseFact, Facts, ManifestContent, Refusal, Resolution, Resume, Want, next_checkpoint, resolve,
-};
+pub use resolve::{BaseFact, Facts, ManifestContent, Refusal, Resolution, Resume, Want, next_checkpoint, resolve};

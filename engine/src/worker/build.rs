@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cutwater_platform::Platform;
-use timely::container::{CapacityContainerBuilder, NoopBuilder};
+use timely::container::CapacityContainerBuilder;
 use timely::dataflow::channels::pact::{Exchange, ParallelizationContract, Pipeline};
 use timely::dataflow::operators::Concatenate;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
@@ -37,7 +37,7 @@ use crate::worker::edge::{InEdge, KeyedPact, LocalPact, OutEdge};
 use crate::worker::frame::Frame;
 use crate::worker::instance::{FinalCounters, Instance};
 use crate::worker::offload::Offload;
-use crate::worker::ports::{Ack, Ports};
+use crate::worker::ports::{Ack, AckOutput, EdgeOutput, Ports};
 use crate::worker::restore::Restore;
 use crate::worker::snapshotting::Snapshotting;
 use crate::worker::source::SourceInstance;
@@ -164,7 +164,7 @@ impl<'s> Build<'s, '_> {
         id: OperatorId,
         outputs: usize,
         readers: &HashMap<usize, usize>,
-    ) -> (Vec<Option<(OutputBuilder<u64, NoopBuilder<Frame>>, Rc<RefCell<OutEdge>>)>>, AckOutput) {
+    ) -> (Vec<EdgeOutput>, AckOutput) {
         let address = builder.operator_info().address;
         let mut data = vec![];
         for port in 0..outputs {
@@ -196,9 +196,10 @@ impl<'s> Build<'s, '_> {
         let instance = InstanceId { operator: id, worker: parts.worker };
         let mut builder = OperatorBuilder::new(name.clone(), self.scope);
         let address = builder.operator_info().address;
-        let mut barriers = self.barriers.clone().map(|stream| {
-            builder.new_input(stream, Exchange::new(|barrier: &(u64, u64)| barrier.0))
-        });
+        let mut barriers = self
+            .barriers
+            .clone()
+            .map(|stream| builder.new_input(stream, Exchange::new(|barrier: &(u64, u64)| barrier.0)));
         if barriers.is_some() {
             builder.set_notify_for(0, FrontierInterest::Always);
         }
@@ -298,15 +299,13 @@ impl<'s> Build<'s, '_> {
         let (data, ack) = self.outputs(&mut builder, id, outputs, &readers);
         let mut driver = Driver::new(operator, port_of, outputs, parts.first, parts.limits.batch_records);
         driver.counters = parts.restore.counters(id, driver.counters.clone());
-        driver.expect_idle(unread_channels.iter().enumerate().filter(|(_, unread)| **unread).map(|(channel, _)| channel));
+        driver
+            .expect_idle(unread_channels.iter().enumerate().filter(|(_, unread)| **unread).map(|(channel, _)| channel));
         self.unread.insert(id, unread);
         let waker = activating(self.scope, &address);
         let snapshots = parts.snapshots.as_ref().map(|(config, files)| {
-            let origin = SnapshotOrigin {
-                checkpoint: parts.first,
-                instance,
-                groups: parts.assignment.range_of(parts.worker),
-            };
+            let origin =
+                SnapshotOrigin { checkpoint: parts.first, instance, groups: parts.assignment.range_of(parts.worker) };
             let limits = ChainLimits { deltas_max: config.deltas_max };
             let group = parts.commit_groups.get(&id).cloned();
             let crash = parts.platform.crash.clone();
@@ -340,8 +339,6 @@ impl<'s> Build<'s, '_> {
         self.parts.readers.get(&id).cloned().unwrap_or_default()
     }
 }
-
-type AckOutput = OutputBuilder<u64, CapacityContainerBuilder<Vec<Ack>>>;
 
 type Handle<P> = InputHandleCore<u64, Frame, <P as ParallelizationContract<u64, Frame>>::Puller>;
 

@@ -148,7 +148,13 @@ pub(crate) struct Coordinator {
 
 impl Coordinator {
     pub(crate) fn new(plane: Plane, waker: crate::source::Waker) -> Coordinator {
-        Coordinator { plane, capabilities: BTreeMap::new(), publishing: None, published: Results::new(waker), declined_in_a_row: 0 }
+        Coordinator {
+            plane,
+            capabilities: BTreeMap::new(),
+            publishing: None,
+            published: Results::new(waker),
+            declined_in_a_row: 0,
+        }
     }
 
     /// Takes what came on the ack port.
@@ -187,7 +193,8 @@ impl Coordinator {
             let kept = self.publishing.take().expect("a result belongs to a manifest");
             let checkpoint = kept.point.checkpoint;
             let capability = self.capabilities.remove(&checkpoint);
-            let capability = capability.ok_or_else(|| Failure::Restart(format!("checkpoint {checkpoint}: no report came")))?;
+            let capability =
+                capability.ok_or_else(|| Failure::Restart(format!("checkpoint {checkpoint}: no report came")))?;
             match result {
                 Ok(published) => {
                     self.plane.timeline.borrow_mut().push(kept);
@@ -222,7 +229,8 @@ impl Coordinator {
         if self.declined_in_a_row < self.plane.declined_max {
             return Ok(());
         }
-        let text = format!("{} checkpoints in a row were declined, the last one because: {reason}", self.declined_in_a_row);
+        let text =
+            format!("{} checkpoints in a row were declined, the last one because: {reason}", self.declined_in_a_row);
         Err(Failure::Restart(text))
     }
 

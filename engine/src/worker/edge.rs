@@ -282,7 +282,8 @@ impl Push<FrameMessage> for KeyedPusher {
                 self.edge.borrow_mut().count_control(&control);
                 for sender in &mut self.senders {
                     let body = control.control_copy().expect("not records");
-                    sender.push(&mut Some(Message::new(message.stamp.clone(), Frame { from: self.me, weight: 1, body })));
+                    sender
+                        .push(&mut Some(Message::new(message.stamp.clone(), Frame { from: self.me, weight: 1, body })));
                 }
             }
         }

@@ -24,8 +24,10 @@ pub(crate) enum Ack {
     Ready(InstanceId),
 }
 
-type DataOutput = OutputBuilder<u64, NoopBuilder<Frame>>;
-type AckOutput = OutputBuilder<u64, CapacityContainerBuilder<Vec<Ack>>>;
+pub(crate) type DataOutput = OutputBuilder<u64, NoopBuilder<Frame>>;
+pub(crate) type AckOutput = OutputBuilder<u64, CapacityContainerBuilder<Vec<Ack>>>;
+/// A data output and its edge; `None` for one that nobody reads.
+pub(crate) type EdgeOutput = Option<(DataOutput, Rc<RefCell<OutEdge>>)>;
 
 /// A data output that somebody reads.
 struct DataPort {
@@ -53,14 +55,14 @@ impl Ports {
     /// `capabilities`: one per data output in order, then the one of the ack output, all at the beginning of time.
     pub(crate) fn new(
         from: u32,
-        data: Vec<Option<(DataOutput, Rc<RefCell<OutEdge>>)>>,
+        data: Vec<EdgeOutput>,
         ack: AckOutput,
         mut capabilities: Vec<Capability<u64>>,
         first: CheckpointId,
     ) -> Ports {
         let mut ack_capability = capabilities.pop().expect("timely mints one capability per output");
         ack_capability.downgrade(&first.0);
-        let port = |(port, mut capability): (Option<(DataOutput, Rc<RefCell<OutEdge>>)>, Capability<u64>)| {
+        let port = |(port, mut capability): (EdgeOutput, Capability<u64>)| {
             port.map(|(output, edge)| {
                 capability.downgrade(&first.0);
                 DataPort { output, edge, capability }

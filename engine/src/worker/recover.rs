@@ -16,7 +16,7 @@ use crate::observe::{Phase, Progress};
 use crate::recovery::{Found, Refusal, Resolution, Resume, Want, claim_next, read_facts, resolve};
 use crate::sink::CommitGroup;
 use crate::snapshot::{
-    Base, ManifestPoint, CheckpointStore, CommittedRecord, FsStore, Manifest, ManifestName, Owner, StateFileName,
+    Base, CheckpointStore, CommittedRecord, FsStore, Manifest, ManifestName, ManifestPoint, Owner, StateFileName,
 };
 use crate::worker::attempt::Failure;
 use crate::worker::control::{Kept, commit, stored};
@@ -112,7 +112,9 @@ pub(crate) fn recover(
             tracing::warn!(by = by.0, "a newer attempt has taken over");
             return Err(Failure::Fenced);
         }
-        Resolution::Refuse(refusal @ Refusal::Foreign { .. }) => return Err(Failure::Incompatible(refusal.to_string())),
+        Resolution::Refuse(refusal @ Refusal::Foreign { .. }) => {
+            return Err(Failure::Incompatible(refusal.to_string()));
+        }
         Resolution::Refuse(refusal) => return Err(Failure::Fatal(refusal.to_string())),
     };
     progress.settled(recovered.recommitted, recovered.aborted);
@@ -132,7 +134,8 @@ fn go_on(
         let (_, published) = found.manifests.get(&name).expect("resolved from it");
         ManifestPoint { checkpoint: name.checkpoint, attempt: name.attempt, checksum: published.manifest_checksum() }
     };
-    let base = Base { job: owner.job, attempt: owner.attempt, point: Some(point(resume.manifest)), forked: resume.forks };
+    let base =
+        Base { job: owner.job, attempt: owner.attempt, point: Some(point(resume.manifest)), forked: resume.forks };
     let recorded = store.record_base(&owner, &base)?;
     platform.crash.reach("recovery.base-recorded");
 
@@ -143,12 +146,18 @@ fn go_on(
             manifest.committables().filter(|c| c.group == group).map(|c| c.handle.clone()).collect::<Vec<_>>()
         };
         if let Some(lost) = manifest.committables().find(|c| !groups.contains_key(&c.group)) {
-            let text = format!("manifest {name} lists output of commit group {:?}, which this job doesn't have", lost.group);
+            let text =
+                format!("manifest {name} lists output of commit group {:?}, which this job doesn't have", lost.group);
             return Err(Failure::Incompatible(text));
         }
         let committed = commit(groups, handles)?;
         recommitted += committed.now;
-        tracing::info!(checkpoint = name.checkpoint.0, now = committed.now, already = committed.already, "committed again");
+        tracing::info!(
+            checkpoint = name.checkpoint.0,
+            now = committed.now,
+            already = committed.already,
+            "committed again"
+        );
         platform.crash.reach("recovery.recommitted");
         let record = CommittedRecord { job: owner.job, manifest: point(*name), by: owner.attempt };
         store.record_committed(&owner, &record)?;
@@ -166,7 +175,16 @@ fn go_on(
 
     let (manifest, _) = found.manifests.get(&resume.manifest).expect("resolved from it");
     let manifest = Some(Arc::new(manifest.clone()));
-    Ok(Recovered { store, owner, manifest, next: resume.next, finished: resume.is_final, timeline, recommitted, aborted })
+    Ok(Recovered {
+        store,
+        owner,
+        manifest,
+        next: resume.next,
+        finished: resume.is_final,
+        timeline,
+        recommitted,
+        aborted,
+    })
 }
 
 /// Aborts what no manifest of the timeline lists, found by listing.

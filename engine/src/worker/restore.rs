@@ -66,7 +66,8 @@ impl Restore {
         };
         let then = GroupAssignment::new(
             self.assignment.groups(),
-            NonZeroU32::new(manifest.workers).ok_or_else(|| Failure::Fatal("a manifest without workers".to_string()))?,
+            NonZeroU32::new(manifest.workers)
+                .ok_or_else(|| Failure::Fatal("a manifest without workers".to_string()))?,
         );
         let mut chains = vec![];
         for state in &states {

@@ -170,7 +170,10 @@ impl<'a> Run<'a> {
         let assignment = GroupAssignment::new(key_groups_of(manifest), workers);
         let (job, attempt_number) = match &recovered {
             Some(recovered) => (recovered.owner.job, recovered.owner.attempt),
-            None => (JobId(u128::from(platform.random.next_u64()) << 64 | u128::from(platform.random.next_u64())), Attempt(1)),
+            None => (
+                JobId(u128::from(platform.random.next_u64()) << 64 | u128::from(platform.random.next_u64())),
+                Attempt(1),
+            ),
         };
         let attempt = Arc::new(AttemptState::default());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);

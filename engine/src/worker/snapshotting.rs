@@ -145,7 +145,8 @@ impl Snapshotting {
     pub(crate) fn poll(&mut self) -> Result<Option<(CheckpointId, SnapshotReport)>, Failure> {
         let Some(result) = self.results.poll() else { return Ok(None) };
         let (checkpoint, blobs, counters) = self.writing.pop_front().expect("a result belongs to a cut");
-        let Written { states, handle } = result.map_err(|panic| Failure::Restart(format!("writing a snapshot: {panic}")))?;
+        let Written { states, handle } =
+            result.map_err(|panic| Failure::Restart(format!("writing a snapshot: {panic}")))?;
         let mut committables = vec![];
         if let Some(handle) = handle {
             let group = self.group.clone().ok_or_else(|| {

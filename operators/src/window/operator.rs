@@ -235,7 +235,8 @@ where
         }
         for (_, bytes) in saved.named(FLOORS) {
             let restored = self.floors.restore(bytes);
-            restored.map_err(|e| OperatorError::Failed(format!("up to where windows have fired can't be restored: {e}")))?;
+            restored
+                .map_err(|e| OperatorError::Failed(format!("up to where windows have fired can't be restored: {e}")))?;
         }
         Ok(())
     }
