@@ -1,7 +1,7 @@
 //! What a power cut does to operations that were never made durable: a pure choice of fates, from a policy and a seed.
 //!
-//! [`fates`] sees the pending operations of the whole disk in the order in which they were issued and answers one
-//! [`Fate`] for each; `restart.rs` carries them out. Nothing here touches bytes.
+//! `fates` sees the pending operations of the whole disk in the order in which they were issued and answers one
+//! `Fate` for each; `restart.rs` carries them out. Nothing here touches bytes.
 
 use cutwater_platform::SplitMix;
 
