@@ -19,10 +19,10 @@ Topics in the log of the data directory:
 
 Exit codes:
   0  the three topics are, row for row, what plain Rust computes from the file
-  1  the run failed; what was committed is kept: with --dir the same command goes on
+  1  the run failed, or a file is damaged; what was committed is kept: with --dir the same command goes on
   2  wrong usage
   3  the data file is missing, or is no file of flights
-  4  the directory can't be used: something else's, with other flights, or damaged
+  4  the directory can't be used: something else's, in use, or with other flights
   7  a topic differs from what it must be, or the kills did not happen as asked
   8  the directory was written by another program, or another version of this one
 

@@ -148,6 +148,7 @@ fn compare(found: &[u8], note: &Note) -> Result<(), Problem> {
 fn not_opened(error: OpenError) -> Problem {
     match error {
         OpenError::Io(_) | OpenError::Limits { .. } => failed(&error),
+        OpenError::Corrupt { .. } => Problem::new(Kind::Failed, error, ""),
         refused => Problem::new(Kind::Directory, refused, ""),
     }
 }

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 /// What an exit code says; `--help` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The run failed; what was committed is kept, and the same command goes on from there.
+    /// The run failed, or a file is damaged; what was committed is kept, and the same command goes on from there.
     Failed = 1,
     /// The data file is missing or isn't a file of flights.
     Data = 3,
-    /// The directory can't be used: it is something else's, or holds other flights, or was damaged.
+    /// The directory can't be used: it is something else's, in use, or holds other flights.
     Directory = 4,
     /// The topics aren't what they must be, or the kills didn't happen as asked.
     Verification = 7,

@@ -19,11 +19,14 @@ pub(crate) fn to_the_end(
     let rate = settings.rate;
     let build = move |job: &Job| job::build(job, rate, on_read.clone());
     cutwater::run_with(build, &job::options(dir, settings), control).map_err(|error| {
-        let (kind, next) = match Exit::of(&error) {
-            Exit::Conflict => (Kind::Directory, ""),
-            Exit::Incompatible => (Kind::Incompatible, ""),
+        let (kind, next) = match (Exit::of(&error), &error) {
+            (Exit::Conflict, _) => (Kind::Directory, ""),
+            (Exit::Incompatible, _) => (Kind::Incompatible, ""),
+            (_, RunError::Fatal(_)) => {
+                (Kind::Failed, "nothing was overwritten; mend what is named, or give another directory with --dir")
+            }
             _ => (Kind::Failed, "run the same command again; what was committed is kept"),
         };
-        Problem::new(kind, error, next)
+        Problem::new(kind, format!("{}: {error}", dir.display()), next)
     })
 }
