@@ -148,6 +148,14 @@ fn compare(found: &[u8], note: &Note) -> Result<(), Problem> {
 fn not_opened(error: OpenError) -> Problem {
     match error {
         OpenError::Io(_) | OpenError::Limits { .. } => failed(&error),
+        OpenError::Held { dir, holder } => {
+            let what = format!("{} is held by {holder}; nothing was changed", dir.display());
+            Problem::new(
+                Kind::Directory,
+                what,
+                "wait until that process has ended, or stop it, or give another directory with --dir",
+            )
+        }
         OpenError::Corrupt { .. } => Problem::new(Kind::Failed, error, ""),
         refused => Problem::new(Kind::Directory, refused, ""),
     }

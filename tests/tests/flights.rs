@@ -186,6 +186,28 @@ fn a_foreign_directory_is_left_alone() {
 }
 
 #[test]
+fn a_directory_in_use_is_refused_and_its_holder_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut holder: Child = flights()
+        .arg("--dir")
+        .arg(dir.path())
+        .args(["--rate", "100"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    // The job claims its attempt once it has the log.
+    let since = Instant::now();
+    while !dir.path().join("checkpoints/attempts/00000001").exists() {
+        assert!(since.elapsed() < Duration::from_secs(60), "the job does not start");
+        std::thread::yield_now();
+    }
+    let ran = run_in(dir.path(), &["--seed", "1"]);
+    holder.kill().expect("killed");
+    holder.wait().expect("waited");
+    assert_refused(&ran, 4, &[&format!("process {}", holder.id()), "next: wait until that process has ended"]);
+}
+
+#[test]
 fn a_corrupt_snapshot_is_named_and_nothing_is_overwritten() {
     let dir = tempfile::tempdir().expect("a directory");
     crash_in(dir.path(), "group.commit-sent#4", &["--rate", "60000", "--checkpoint-every", "50"]);
