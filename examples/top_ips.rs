@@ -18,6 +18,7 @@ use cutwater::connectors::{stdin, text};
 use cutwater::prelude::*;
 use cutwater::{Flags, Promise};
 
+#[cfg(feature = "mimalloc")]
 cutwater::mimalloc!();
 
 #[derive(Parser)]

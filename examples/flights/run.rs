@@ -18,7 +18,7 @@ pub(crate) fn to_the_end(
 ) -> Result<Report, Problem> {
     let rate = settings.rate;
     let build = move |job: &Job| job::build(job, rate, on_read.clone());
-    cutwater::run_with(build, &job::options(dir, settings), control).map_err(|error| {
+    let report = cutwater::run_with(build, &job::options(dir, settings), control).map_err(|error| {
         let (kind, next) = match (Exit::of(&error), &error) {
             (Exit::Conflict, _) => (Kind::Directory, ""),
             (Exit::Incompatible, _) => (Kind::Incompatible, ""),
@@ -28,5 +28,15 @@ pub(crate) fn to_the_end(
             _ => (Kind::Failed, "run the same command again; what was committed is kept"),
         };
         Problem::new(kind, format!("{}: {error}", dir.display()), next)
-    })
+    })?;
+    let wrong = report.discrepancies();
+    if !wrong.is_empty() {
+        let what = format!("the books don't balance: {}", wrong.join("; "));
+        return Err(Problem::new(
+            Kind::Verification,
+            what,
+            "this is a mistake in Cutwater: please report it with the directory",
+        ));
+    }
+    Ok(report)
 }

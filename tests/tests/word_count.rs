@@ -8,7 +8,14 @@ use std::process::Command;
 use example::{Ran, program};
 
 fn word_count(args: &[&str]) -> Ran {
-    Command::new(program("word_count")).args(args).output().expect("the program starts").into()
+    // What a failed run keeps goes away with the test.
+    let dir = tempfile::tempdir().expect("a directory");
+    Command::new(program("word_count"))
+        .args(args)
+        .env("TMPDIR", dir.path())
+        .output()
+        .expect("the program starts")
+        .into()
 }
 
 #[test]
