@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Runs the measurements and writes what they print, with commit, date and machine, to docs/measured/. Nothing there is typed.
+# Wants an idle machine; takes about five minutes on two cores.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+for bench in keyed_count recovery log; do
+  out="docs/measured/$bench.txt"
+  {
+    echo "commit $(git rev-parse --short HEAD), $(date -u +%Y-%m-%d), $(nproc) cores, $(uname -sr), $(rustc --version)"
+    echo "load before: $(cut -d' ' -f1-3 /proc/loadavg)"
+    echo
+  } > "$out.tmp"
+  cargo bench --quiet -p cutwater-benches --bench "$bench" -- "$@" 2> >(grep -v -e 'the fuse burnt' -e 'panicked at' >&2) >> "$out.tmp"
+  mv "$out.tmp" "$out"
+  cat "$out"
+done
