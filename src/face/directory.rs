@@ -15,6 +15,8 @@ use super::exit::Exit;
 pub(super) struct DataDir {
     temporary: Option<PathBuf>,
     platform: Platform,
+    /// A job without checkpoints can't go on where it ended.
+    resumable: bool,
 }
 
 impl DataDir {
@@ -34,18 +36,25 @@ impl DataDir {
                 temporary.insert(dir).clone()
             }
         };
-        Ok((options, DataDir { temporary, platform }))
+        let resumable = options.guarantee.snapshots().is_some();
+        Ok((options, DataDir { temporary, platform, resumable }))
     }
 
     /// Removes a temporary directory if nobody needs it any more, else says where it is.
     pub(super) fn leave(&mut self, exit: Exit, console: &Console) {
         let Some(dir) = self.temporary.take() else { return };
-        if exit == Exit::Done {
+        // After a mistake in the call nothing has begun.
+        if matches!(exit, Exit::Done | Exit::Usage) {
             if let Err(error) = remove_all(self.platform.files.as_ref(), &dir) {
                 console.complain(&format!("the temporary directory {} stays: {error}", dir.display()));
             }
-        } else {
+        } else if self.resumable {
             console.complain(&format!("the data is kept in {}; go on with --dir {0}", dir.display()));
+        } else {
+            console.complain(&format!(
+                "the data is kept in {}; without checkpoints the job can't go on there",
+                dir.display()
+            ));
         }
     }
 }
@@ -70,14 +79,15 @@ mod tests {
     fn a_temporary_directory_goes_when_all_went_well_and_stays_otherwise() {
         let console = Console::new(true);
         let files = Platform::real().files;
-        for exit in [Exit::Done, Exit::Failed, Exit::Interrupted] {
+        for exit in [Exit::Done, Exit::Usage, Exit::Failed, Exit::Interrupted] {
             let (options, mut dir) =
                 DataDir::choose(Options::new("test", ""), None).expect("temporary directories work");
             files.create_dir_all(&options.dir.join("log/more")).expect("it is ours");
             files.publish_bytes(&options.dir.join("log/file"), b"x").expect("it is ours");
             dir.leave(exit, &console);
-            assert_eq!(files.exists(&options.dir).expect("readable"), exit != Exit::Done, "{exit:?}");
-            if exit != Exit::Done {
+            let kept = !matches!(exit, Exit::Done | Exit::Usage);
+            assert_eq!(files.exists(&options.dir).expect("readable"), kept, "{exit:?}");
+            if kept {
                 remove_all(files.as_ref(), &options.dir).expect("cleaned up");
             }
         }
