@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 for bench in keyed_count recovery log; do
   out="docs/measured/$bench.txt"
   {
-    echo "commit $(git rev-parse --short HEAD), $(date -u +%Y-%m-%d), $(nproc) cores, $(uname -sr), $(rustc --version)"
+    echo "commit $(git rev-parse --short HEAD), $(date -u +%Y-%m-%d), $(nproc) cores, $(uname -sr | cut -d- -f1), $(rustc --version)"
     echo "load before: $(cut -d' ' -f1-3 /proc/loadavg)"
     echo
   } > "$out.tmp"
