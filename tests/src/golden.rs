@@ -177,7 +177,7 @@ fn run_job(
     options.restarts_max = 0;
     options.platform = machine.platform();
     let snapshots =
-        Snapshots { retained: 2, deltas_max: 3, declined_max: 2, ..Snapshots::every(Duration::from_millis(2)) };
+        Snapshots { retained: 2, deltas_max: 2, declined_max: 2, ..Snapshots::every(Duration::from_millis(2)) };
     options.guarantee = Guarantee::ExactlyOnce(snapshots);
     options.limits.batch_records = 16;
     options.limits.channel_records = 64;
@@ -189,7 +189,7 @@ fn run_job(
 /// Slows a pipeline down, so that a few hundred records last for several checkpoints.
 fn pace<T>(_: &T) {
     let clock = cutwater_platform::SystemClock::new();
-    cutwater_platform::Clock::sleep(&clock, Duration::from_micros(30));
+    cutwater_platform::Clock::sleep(&clock, Duration::from_micros(100));
 }
 
 fn text(record: &LogRecord) -> String {
