@@ -14,3 +14,21 @@ for bench in keyed_count recovery log; do
   mv "$out.tmp" "$out"
   cat "$out"
 done
+
+# Cold builds of the README's two commands: nothing cached but the downloads.
+cold="$(mktemp -d)"
+trap 'rm -rf "$cold"' EXIT
+out="docs/measured/cold_build.txt"
+{
+  echo "commit $(git rev-parse --short HEAD), $(date -u +%Y-%m-%d), $(nproc) cores, $(uname -sr | cut -d- -f1), $(rustc --version)"
+  echo
+  for what in "build --release --example flights" "test --workspace --no-run"; do
+    rm -rf "${cold:?}"/*
+    before=$SECONDS
+    # shellcheck disable=SC2086  # the words of a command
+    CARGO_TARGET_DIR="$cold" CARGO_INCREMENTAL=0 cargo $what --quiet
+    echo "cargo $what: $((SECONDS - before)) s"
+  done
+} > "$out.tmp"
+mv "$out.tmp" "$out"
+cat "$out"

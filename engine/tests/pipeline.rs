@@ -3,16 +3,17 @@
 mod memory;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cutwater_engine::config::{Guarantee, Options, Snapshots};
 use cutwater_engine::error::{BuildError, RunError};
 use cutwater_engine::graph::Job;
-use cutwater_engine::observe::Control;
+use cutwater_engine::observe::{Control, Phase, Seen};
 use cutwater_engine::worker::run;
 
-use memory::{Counting, MemoryLog, Numbers};
+use cutwater_testkit::SimDisk;
+use memory::{Counting, MemoryLog, NoStateFiles, Numbers};
 
 /// Counts numbers modulo `keys`, a running count per record, into a memory log. Panics when `panic_at` records have been
 /// counted down.
@@ -118,7 +119,7 @@ fn a_stopped_job_goes_on_with_another_number_of_workers() {
             let before = watch.seen().committed;
             while watch.seen().committed.0 < before.0 + 3 {
                 std::thread::yield_now();
-                if watch.seen().phase == cutwater_engine::observe::Phase::Finished {
+                if watch.seen().phase == Phase::Finished {
                     return;
                 }
             }
@@ -143,6 +144,120 @@ fn a_stopped_job_goes_on_with_another_number_of_workers() {
     assert!(again.already_finished && again.finished);
     again.assert_balanced();
     assert_exactly_once(&log, 400_000, 53);
+}
+
+/// The job on a simulated disk, so that the disk can be filled up.
+fn on(disk: &SimDisk, declined_max: u32) -> Options {
+    let mut options = options(std::path::Path::new("data"), 2);
+    options.platform.files = Arc::new(disk.clone());
+    options.guarantee =
+        Guarantee::ExactlyOnce(Snapshots { declined_max, ..Snapshots::every(Duration::from_millis(2)) });
+    options.restarts_max = 0;
+    options
+}
+
+/// Does `when` as soon as `seen` says so; gives up when the job has ended.
+fn watch(control: &Control, until: impl Fn(&Seen) -> bool + Send + 'static, when: impl FnOnce() + Send + 'static) {
+    let control = control.clone();
+    std::thread::Builder::new()
+        .spawn(move || {
+            while !until(&control.seen()) {
+                std::thread::yield_now();
+                if control.seen().phase == Phase::Finished {
+                    return;
+                }
+            }
+            when();
+        })
+        .expect("a thread");
+}
+
+#[test]
+fn declined_checkpoints_lose_nothing_once_one_succeeds_again() {
+    let (log, control, disk) = (MemoryLog::new(), Control::new(), SimDisk::new());
+    let refuse = Arc::new(AtomicBool::new(false));
+    let (begin, end) = (refuse.clone(), refuse.clone());
+    watch(&control, |seen| seen.committed.0 >= 2, move || begin.store(true, Ordering::SeqCst));
+    watch(&control, |seen| seen.declined >= 3, move || end.store(false, Ordering::SeqCst));
+    let mut options = on(&disk, u32::MAX);
+    options.platform.files = Arc::new(NoStateFiles { disk, refuse });
+    let fuse = Arc::new(AtomicU64::new(u64::MAX));
+    let report = run(job(&log, 1_000_000, 53, &fuse), &options, &control).expect("it goes on");
+    report.assert_balanced();
+    assert!(report.declined >= 3, "state files were refused for a while: {report}");
+    assert!(report.failures.is_empty(), "a declined checkpoint ends nothing: {:?}", report.failures);
+    assert_exactly_once(&log, 1_000_000, 53);
+}
+
+#[test]
+fn an_attempt_that_cannot_take_checkpoints_any_more_says_so_and_can_be_run_again() {
+    let (log, control, disk) = (MemoryLog::new(), Control::new(), SimDisk::new());
+    let refuse = Arc::new(AtomicBool::new(false));
+    let begin = refuse.clone();
+    watch(&control, |seen| seen.committed.0 >= 2, move || begin.store(true, Ordering::SeqCst));
+    let mut options = on(&disk, 4);
+    options.platform.files = Arc::new(NoStateFiles { disk: disk.clone(), refuse });
+    let fuse = Arc::new(AtomicU64::new(u64::MAX));
+    let failed = run(job(&log, 1_000_000, 53, &fuse), &options, &control).expect_err("nothing can be written");
+    assert!(failed.to_string().contains("4 checkpoints in a row were declined"), "{failed}");
+    let report = run(job(&log, 1_000_000, 53, &fuse), &on(&disk, 4), &Control::new()).expect("now it can");
+    report.assert_balanced();
+    assert_exactly_once(&log, 1_000_000, 53);
+}
+
+#[test]
+fn a_full_disk_ends_the_run_with_the_reason_and_the_next_one_goes_on() {
+    let (log, control, disk) = (MemoryLog::new(), Control::new(), SimDisk::new());
+    let full = disk.clone();
+    watch(&control, |seen| seen.committed.0 >= 2, move || full.set_capacity_bytes(0));
+    let fuse = Arc::new(AtomicU64::new(u64::MAX));
+    let failed = run(job(&log, 1_000_000, 53, &fuse), &on(&disk, 4), &control).expect_err("the disk stays full");
+    assert!(failed.to_string().contains("No space left"), "{failed}");
+    disk.set_capacity_bytes(None);
+    let report = run(job(&log, 1_000_000, 53, &fuse), &on(&disk, 4), &Control::new()).expect("there is room again");
+    report.assert_balanced();
+    assert_exactly_once(&log, 1_000_000, 53);
+}
+
+#[test]
+fn the_same_checkpoint_restored_five_times_gives_the_same_output() {
+    let (log, control, disk) = (MemoryLog::new(), Control::new(), SimDisk::new());
+    let stop = control.clone();
+    watch(&control, |seen| seen.committed.0 >= 4, move || stop.stop());
+    let fuse = Arc::new(AtomicU64::new(u64::MAX));
+    let report = run(job(&log, 400_000, 53, &fuse), &on(&disk, 4), &control).expect("it stops");
+    assert!(!report.finished, "it was stopped in the middle");
+    for workers in [1, 2, 3, 8, 2] {
+        let (disk, log) = (disk.fork(), log.fork());
+        let mut options = on(&disk, 4);
+        options.workers = workers;
+        let report = run(job(&log, 400_000, 53, &fuse), &options, &Control::new()).expect("it goes on");
+        report.assert_balanced();
+        assert_exactly_once(&log, 400_000, 53);
+    }
+}
+
+#[test]
+fn a_job_without_checkpoints_is_not_begun_twice_in_one_directory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let build = |job: &Job| {
+        job.source("numbers", Numbers { splits: 2, per_split: 500 }).discard();
+        Ok(())
+    };
+    let mut options = options(dir.path(), 2);
+    options.guarantee = Guarantee::AtMostOnce;
+    let report = run(build, &options, &Control::new()).expect("it runs");
+    assert!(report.finished);
+    let again = run(build, &options, &Control::new()).expect_err("its output would be written twice");
+    assert!(matches!(again, RunError::Refused(_)) && again.to_string().contains("another directory"), "{again}");
+
+    let dir = tempfile::tempdir().expect("a directory");
+    options.dir = dir.path().to_path_buf();
+    options.guarantee = Guarantee::exactly_once();
+    run(build, &options, &Control::new()).expect("it runs");
+    options.guarantee = Guarantee::AtMostOnce;
+    let other = run(build, &options, &Control::new()).expect_err("it holds checkpoints");
+    assert!(matches!(other, RunError::Refused(_)) && other.to_string().contains("holds checkpoints"), "{other}");
 }
 
 #[test]

@@ -51,8 +51,7 @@ impl<K: 'static, T: 'static, M: TimeMode> Count<K, T, M> for Keyed<K, T, M> {
         let make = |setup: &OperatorSetup| {
             let counts = Rc::new(RefCell::new(new_counts()));
             let limit = setup.environment.limits.state_bytes;
-            Ok(Box::new(Running::<K, T, M> { counts, limit, hashes: vec![], records: PhantomData })
-                as Box<dyn Operator>)
+            Ok(Box::new(Running::<K, T, M> { counts, limit, records: PhantomData }) as Box<dyn Operator>)
         };
         self.operator(name, "count", 1, make).stream::<(K, u64), M>(0)
     }
@@ -63,16 +62,10 @@ pub(crate) fn new_counts<K: StateKey>() -> State<K, u64> {
     State::new(StateName::new("counts").expect("a name that fits"), 1)
 }
 
-/// So many keys are looked for at once before they are counted: enough to overlap the waits for memory, few enough to still be
-/// in the nearest cache when their turn comes.
-pub(crate) const WARM_AT_ONCE: usize = 128;
-
 /// Counts and says so.
 struct Running<K, T, M> {
     counts: Rc<RefCell<State<K, u64>>>,
     limit: usize,
-    /// Table hashes of the batch at hand; kept for its memory.
-    hashes: Vec<u64>,
     records: PhantomData<fn(T, M)>,
 }
 
@@ -89,13 +82,8 @@ where
         cx.counters().passed += records.len() as u64;
         let mut counts = self.counts.borrow_mut();
         let mut counted = Vec::with_capacity(records.len());
-        self.hashes.clear();
-        self.hashes.extend(records.iter().map(|(key, _)| key.table_hash()));
-        for (at, (key, record)) in records.into_iter().enumerate() {
-            if at % WARM_AT_ONCE == 0 {
-                counts.warm(&self.hashes[at..self.hashes.len().min(at + WARM_AT_ONCE)]);
-            }
-            let count = counts.entry_hashed(self.hashes[at], &key, || 0);
+        for (key, record) in records {
+            let count = counts.entry(&key, || 0);
             *count += 1;
             let count = *count;
             counted.push(M::with(&record, (key, count)));

@@ -19,7 +19,7 @@ use cutwater_engine::operator::{Context, Flow, Operator};
 use cutwater_engine::state::{KeyedState, State, StateKey};
 use cutwater_engine::time::Watermark;
 
-use crate::count::{WARM_AT_ONCE, new_counts};
+use crate::count::new_counts;
 use crate::key_order::in_canonical_order;
 
 /// Adds `count_at_end` to keyed streams.
@@ -56,8 +56,7 @@ impl<K: 'static, T: 'static, M: TimeMode> CountAtEnd<K, T, M> for Keyed<K, T, M>
         let make = |setup: &OperatorSetup| {
             let counts = Rc::new(RefCell::new(new_counts()));
             let limit = setup.environment.limits.state_bytes;
-            let draining = vec![].into_iter();
-            let operator = AtEnd::<K, M::Of<T>> { counts, limit, hashes: vec![], draining, records: PhantomData };
+            let operator = AtEnd::<K, M::Of<T>> { counts, limit, draining: vec![].into_iter(), records: PhantomData };
             Ok(Box::new(operator) as Box<dyn Operator>)
         };
         self.operator(name, "count_at_end", 1, make).stream::<(K, u64), Untimed>(0)
@@ -68,8 +67,6 @@ impl<K: 'static, T: 'static, M: TimeMode> CountAtEnd<K, T, M> for Keyed<K, T, M>
 struct AtEnd<K, R> {
     counts: Rc<RefCell<State<K, u64>>>,
     limit: usize,
-    /// Table hashes of the keys at hand; kept for its memory.
-    hashes: Vec<u64>,
     /// Keys whose counts are still to be emitted.
     draining: std::vec::IntoIter<K>,
     records: PhantomData<fn(R)>,
@@ -80,13 +77,8 @@ impl<K: Data + CanonicalKey + StateKey, R: Data> Operator for AtEnd<K, R> {
         let records = batch.take_wire::<(K, R)>();
         cx.counters().absorbed += records.len() as u64;
         let mut counts = self.counts.borrow_mut();
-        for records in records.chunks(WARM_AT_ONCE) {
-            self.hashes.clear();
-            self.hashes.extend(records.iter().map(|(key, _)| key.table_hash()));
-            counts.warm(&self.hashes);
-            for ((key, _), hash) in records.iter().zip(&self.hashes) {
-                *counts.entry_hashed(*hash, key, || 0) += 1;
-            }
+        for (key, _) in &records {
+            *counts.entry(key, || 0) += 1;
         }
         counts.check_limit(self.limit).map_err(|e| OperatorError::Failed(e.to_string()))?;
         Ok(Flow::Done)

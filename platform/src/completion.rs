@@ -7,8 +7,8 @@ use crate::Spawn;
 
 /// A slot that one side fills once and the other waits for.
 ///
-/// Waking is a targeted unpark: measured against a condition variable that wakes everybody, 64 committers get 1.5 times
-/// as many answers per second. Under an inline executor the waiter does the work itself ([`Spawn::help`]).
+/// Waking is a targeted unpark: on a prototype, 64 committers got 1.5 times as many answers per second as with a condition
+/// variable that wakes everybody. Under an inline executor the waiter does the work itself ([`Spawn::help`]).
 ///
 /// ```
 /// use cutwater_platform::{Completion, Threads};

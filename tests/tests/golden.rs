@@ -82,8 +82,8 @@ fn loaded(seed: u64) -> Loaded {
     Loaded { machine, expected: Expected::of(&input) }
 }
 
-/// Lives a case to its end and judges it. Returns which strikes really happened.
-fn case(loaded: &Loaded, number: u64, strikes: &[Strike]) -> Vec<&'static str> {
+/// Lives a case to its end and judges it. Returns which strikes really happened, and whether each was a kill.
+fn case(loaded: &Loaded, number: u64, strikes: &[Strike]) -> Vec<(&'static str, bool)> {
     let mut machine = loaded.machine.fork(number + 1);
     let mut struck = vec![];
     let mut story = format!("case {number}: {strikes:?}\n");
@@ -96,7 +96,7 @@ fn case(loaded: &Loaded, number: u64, strikes: &[Strike]) -> Vec<&'static str> {
             assert!(report.finished, "{story}life {life} ended without having finished");
             break;
         }
-        struck.push(strike.point);
+        struck.push((strike.point, strike.end == End::Kill));
         story.push_str(&format!("life {life} ended at {} by {:?}: {:?}\n", strike.point, strike.end, result.err()));
         machine = machine.next_life(strike.end);
     }
@@ -169,7 +169,7 @@ fn struck_at_every_crash_point_nothing_is_lost_repeated_or_torn() {
         }
     }
 
-    let mut struck: BTreeSet<&'static str> = BTreeSet::new();
+    let mut struck: BTreeSet<(&'static str, bool)> = BTreeSet::new();
     let total = cases.len();
     for (number, strikes) in cases.into_iter().enumerate().skip(from as usize) {
         if full {
@@ -179,23 +179,24 @@ fn struck_at_every_crash_point_nothing_is_lost_repeated_or_torn() {
     }
     // How many checkpoints a life takes is up to the machine, and some points come late in it: ask again for what was missed.
     let mut number = total as u64;
-    for point in MUST_STRIKE {
+    let wanted = MUST_STRIKE.iter().flat_map(|point| [(*point, true), (*point, false)]);
+    for (point, kill) in wanted.clone() {
+        let end = if kill { End::Kill } else { End::PowerOff(LossPolicy::Random) };
         for attempt in 0..40 {
-            if struck.contains(point) || from > 0 {
+            if struck.contains(&(point, kill)) || from > 0 {
                 break;
             }
-            let strike = Strike { point, visit: 1, end: End::Kill };
+            let strike = Strike { point, visit: 1, end };
             let before = Strike { point: "coordinator.published", visit: 2, end: End::Kill };
             let strikes = if attempt % 2 == 0 { vec![strike] } else { vec![before, strike] };
             struck.extend(case(&loaded, number, &strikes));
             number += 1;
         }
     }
-    let missing: Vec<&&str> = MUST_STRIKE.iter().filter(|p| !struck.contains(*p)).collect();
+    let missing: Vec<_> = wanted.filter(|w| !struck.contains(w)).collect();
     assert!(
         from > 0 || missing.is_empty(),
-        "no case ended at {missing:?}; {} points were struck: {struck:?}",
-        struck.len()
+        "no case ended at (point, by kill): {missing:?}; these were struck: {struck:?}"
     );
-    println!("{total} cases, {} points struck", struck.len());
+    println!("{total} cases, {} points and kinds of end struck", struck.len());
 }

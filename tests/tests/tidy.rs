@@ -103,3 +103,32 @@ fn nothing_unfinished_is_left_behind() {
             .collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
+
+/// What stands between quotes after `reach(`, and what the tables in the docs have a row for.
+#[test]
+fn every_crash_point_in_the_code_has_a_row_in_the_docs_and_every_row_a_point() {
+    // What belongs to tests has points of its own.
+    let code: String = ["engine", "partition-log", "sources-sinks"]
+        .iter()
+        .flat_map(|c| sources(&format!("{c}/src")))
+        .filter(|(file, _)| !file.ends_with("tests.rs"))
+        .flat_map(|(_, text)| code(&text).map(|(_, line)| format!("{line}\n")).collect::<Vec<_>>())
+        .collect();
+    let docs: String = ["recovery.md", "recovery-checkpoints.md", "recovery-connectors.md", "recovery-log.md"]
+        .map(|name| std::fs::read_to_string(root().join("docs").join(name)).expect("a page of the docs"))
+        .concat();
+    let rows: std::collections::BTreeSet<&str> = docs
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(point, _)| point)
+        .filter(|point| point.contains('.'))
+        .collect();
+    // A point may be reached through a name that is chosen elsewhere, so a row's point must only stand in the code as text.
+    let without_point: Vec<_> = rows.iter().filter(|point| !code.contains(&format!("\"{point}\""))).collect();
+    assert!(without_point.is_empty(), "rows for points that the code doesn't have: {without_point:?}");
+    let quoted = |rest: &str| rest.trim_start().strip_prefix('"').and_then(|r| r.split('"').next()).map(String::from);
+    let reached: Vec<String> = code.split("reach(").skip(1).filter_map(quoted).filter(|p| p.contains('.')).collect();
+    assert!(reached.len() > 30, "the search finds what it looks for: {reached:?}");
+    let without_row: Vec<_> = reached.iter().filter(|point| !rows.contains(point.as_str())).collect();
+    assert!(without_row.is_empty(), "points without a row: {without_row:?}");
+}

@@ -1,6 +1,6 @@
 //! Stateless steps, chained into one operator.
 //!
-//! Stages pass batches by value: one virtual call per stage and *batch*. (Measured: a boxed `FnMut(Vec<A>) -> Vec<B>` with
+//! Stages pass batches by value: one virtual call per stage and *batch*. (Measured on a prototype, not on this code: a boxed `FnMut(Vec<A>) -> Vec<B>` with
 //! in-place collect costs 0.56 ns per record over three stages where full iterator fusion costs 0.40 and separate timely
 //! operators 0.83.)
 

@@ -126,12 +126,6 @@ impl<K: StateKey, V: StateValue> State<K, V> {
         self.table.entry(key.table_hash(), key, init)
     }
 
-    /// Brings what these table hashes lead to into the cache; see [`Table::warm`]. For operators that handle a batch.
-    #[inline]
-    pub fn warm(&self, hashes: &[u64]) {
-        std::hint::black_box(self.table.warm(hashes));
-    }
-
     /// As [`State::entry`] with the table hash of `key`.
     #[inline]
     pub fn entry_hashed(&mut self, hash: u64, key: &K, init: impl FnOnce() -> V) -> &mut V {

@@ -182,17 +182,6 @@ impl<K, V> Table<K, V> {
     }
 }
 
-impl<K, V> Table<K, V> {
-    /// Looks at the slot where each of these hashes belongs, and does nothing with it: the looks don't depend on each other, so
-    /// the processor waits for many of them at once, and the real accesses that follow find their slots in the cache. In a
-    /// table that is larger than the cache this is worth more than anything else that could be done to an access. Answers how
-    /// many slots were in use, so that the looks can't be left out.
-    #[inline]
-    pub fn warm(&self, hashes: &[u64]) -> usize {
-        hashes.iter().filter(|hash| !matches!(self.slots[self.home(**hash)], Slot::Empty)).count()
-    }
-}
-
 impl<K: Eq + Clone, V: Clone> Table<K, V> {
     /// The value of `key`.
     #[inline]
