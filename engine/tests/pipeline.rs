@@ -3,7 +3,7 @@
 mod memory;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cutwater_engine::config::{Guarantee, Options, Snapshots};
@@ -13,7 +13,7 @@ use cutwater_engine::observe::{Control, Phase, Seen};
 use cutwater_engine::worker::run;
 
 use cutwater_testkit::SimDisk;
-use memory::{Counting, MemoryLog, NoStateFiles, Numbers};
+use memory::{Counting, MemoryLog, Numbers, refusing_state_files};
 
 /// Counts numbers modulo `keys`, a running count per record, into a memory log. Panics when `panic_at` records have been
 /// counted down.
@@ -175,12 +175,12 @@ fn watch(control: &Control, until: impl Fn(&Seen) -> bool + Send + 'static, when
 #[test]
 fn declined_checkpoints_lose_nothing_once_one_succeeds_again() {
     let (log, control, disk) = (MemoryLog::new(), Control::new(), SimDisk::new());
-    let refuse = Arc::new(AtomicBool::new(false));
-    let (begin, end) = (refuse.clone(), refuse.clone());
-    watch(&control, |seen| seen.committed.0 >= 2, move || begin.store(true, Ordering::SeqCst));
-    watch(&control, |seen| seen.declined >= 3, move || end.store(false, Ordering::SeqCst));
+    let files = refusing_state_files(disk.clone());
+    let (begin, end) = (files.clone(), files.clone());
+    watch(&control, |seen| seen.committed.0 >= 2, move || begin.refuse(u64::MAX));
+    watch(&control, |seen| seen.declined >= 3, move || end.refuse(0));
     let mut options = on(&disk, u32::MAX);
-    options.platform.files = Arc::new(NoStateFiles { disk, refuse });
+    options.platform.files = Arc::new(files);
     let fuse = Arc::new(AtomicU64::new(u64::MAX));
     let report = run(job(&log, 1_000_000, 53, &fuse), &options, &control).expect("it goes on");
     report.assert_balanced();
@@ -192,11 +192,11 @@ fn declined_checkpoints_lose_nothing_once_one_succeeds_again() {
 #[test]
 fn an_attempt_that_cannot_take_checkpoints_any_more_says_so_and_can_be_run_again() {
     let (log, control, disk) = (MemoryLog::new(), Control::new(), SimDisk::new());
-    let refuse = Arc::new(AtomicBool::new(false));
-    let begin = refuse.clone();
-    watch(&control, |seen| seen.committed.0 >= 2, move || begin.store(true, Ordering::SeqCst));
+    let files = refusing_state_files(disk.clone());
+    let begin = files.clone();
+    watch(&control, |seen| seen.committed.0 >= 2, move || begin.refuse(u64::MAX));
     let mut options = on(&disk, 4);
-    options.platform.files = Arc::new(NoStateFiles { disk: disk.clone(), refuse });
+    options.platform.files = Arc::new(files);
     let fuse = Arc::new(AtomicU64::new(u64::MAX));
     let failed = run(job(&log, 1_000_000, 53, &fuse), &options, &control).expect_err("nothing can be written");
     assert!(failed.to_string().contains("4 checkpoints in a row were declined"), "{failed}");

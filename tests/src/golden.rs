@@ -154,7 +154,15 @@ impl Expected {
 /// # Errors
 /// What ended it.
 pub fn live(machine: &Machine, workers: usize) -> Result<Report, RunError> {
-    run_job(machine, workers, |job| build(job, &job.log()))
+    live_under(machine, workers, &Control::new())
+}
+
+/// One life of the golden job that can be watched and stopped.
+///
+/// # Errors
+/// What ended it.
+pub fn live_under(machine: &Machine, workers: usize, control: &Control) -> Result<Report, RunError> {
+    run_job(machine, workers, control, |job| build(job, &job.log()))
 }
 
 /// One life of the golden job, on a log that is open already.
@@ -163,12 +171,13 @@ pub fn live(machine: &Machine, workers: usize) -> Result<Report, RunError> {
 /// What ended it.
 pub fn live_on(machine: &Machine, workers: usize, log: &LogHandle) -> Result<Report, RunError> {
     let log = log.clone();
-    run_job(machine, workers, move |job| build(job, &log))
+    run_job(machine, workers, &Control::new(), move |job| build(job, &log))
 }
 
 fn run_job(
     machine: &Machine,
     workers: usize,
+    control: &Control,
     build: impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + 'static,
 ) -> Result<Report, RunError> {
     let mut options = Options::new("golden", machine.dir());
@@ -179,9 +188,11 @@ fn run_job(
     let snapshots =
         Snapshots { retained: 2, deltas_max: 2, declined_max: 2, ..Snapshots::every(Duration::from_millis(2)) };
     options.guarantee = Guarantee::ExactlyOnce(snapshots);
-    options.limits.batch_records = 16;
-    options.limits.channel_records = 64;
-    let report = run(build, &options, &Control::new())?;
+    // Little stands before a barrier, so that a run takes a dozen checkpoints and not three.
+    options.limits.batch_records = 4;
+    options.limits.channel_records = 8;
+    options.limits.batches_per_step = 1;
+    let report = run(build, &options, control)?;
     report.assert_balanced();
     Ok(report)
 }

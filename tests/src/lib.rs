@@ -7,16 +7,17 @@
 
 pub mod golden;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cutwater_platform::random::Seeded;
 use cutwater_platform::{Platform, SystemClock, Threads};
-use cutwater_testkit::{CrashAction, CrashCounts, LossPolicy, SimDisk};
+use cutwater_testkit::{CrashAction, CrashCounts, LossPolicy, RefusingFiles, SimDisk};
 
 /// A machine with a simulated disk, real threads and a real clock.
 pub struct Machine {
     disk: SimDisk,
+    files: RefusingFiles,
     crashes: CrashCounts,
     seed: u64,
 }
@@ -38,7 +39,8 @@ impl Machine {
 
     /// A machine with this disk.
     pub fn on(disk: SimDisk, seed: u64) -> Machine {
-        Machine { disk, crashes: CrashCounts::new(), seed }
+        let is_state = |path: &Path| path.parent().is_some_and(|dir| dir.ends_with("checkpoints/state"));
+        Machine { files: RefusingFiles::new(disk.clone(), is_state), disk, crashes: CrashCounts::new(), seed }
     }
 
     /// Another machine with a copy of this one's disk.
@@ -59,12 +61,22 @@ impl Machine {
     /// Its world.
     pub fn platform(&self) -> Platform {
         Platform {
-            files: Arc::new(self.disk.clone()),
+            files: Arc::new(self.files.clone()),
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(Seeded::new(self.seed)),
             spawn: Arc::new(Threads),
             crash: self.crashes.points(),
         }
+    }
+
+    /// Its disk, to fill it up or to damage it.
+    pub fn disk(&self) -> &SimDisk {
+        &self.disk
+    }
+
+    /// Its files, to refuse state files: a checkpoint that needs one is declined, and everything else works.
+    pub fn state_files(&self) -> &RefusingFiles {
+        &self.files
     }
 
     /// The data directory on its disk.

@@ -3,10 +3,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cutwater_engine::config::GuaranteeKind;
@@ -19,8 +17,7 @@ use cutwater_engine::sink::{CommitGroup, Committed, Honours, Prepare, Sink, Sink
 use cutwater_engine::snapshot::StateName;
 use cutwater_engine::source::{Read, Reader, Replay, Source, Waker};
 use cutwater_engine::state::{KeyedState, State};
-use cutwater_platform::{DirEntry, File, Files, Lock, Open};
-use cutwater_testkit::SimDisk;
+use cutwater_testkit::{RefusingFiles, SimDisk};
 
 /// The numbers 0 .. splits x per_split, each in the split that it equals modulo splits.
 pub struct Numbers {
@@ -264,55 +261,7 @@ impl SinkWriter for MemoryWriter {
     }
 }
 
-/// A disk that makes no new state file while it is told to refuse: checkpoints are declined, and everything else works.
-#[derive(Debug)]
-pub struct NoStateFiles {
-    pub disk: SimDisk,
-    pub refuse: Arc<AtomicBool>,
-}
-
-impl Files for NoStateFiles {
-    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
-        let is_state = path.parent().is_some_and(|dir| dir.ends_with("state"));
-        if is_state && how != Open::Read && self.refuse.load(Ordering::SeqCst) {
-            return Err(io::ErrorKind::QuotaExceeded.into());
-        }
-        self.disk.open(path, how)
-    }
-
-    fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        self.disk.read_dir(path)
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.disk.create_dir(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn publish(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.publish(from, to)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove_file(path)
-    }
-
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove_dir(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.disk.sync_dir(path)
-    }
-
-    fn kind(&self, path: &Path) -> io::Result<Option<bool>> {
-        self.disk.kind(path)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        self.disk.lock(path)
-    }
+/// A disk that can be told to make no state files: checkpoints are declined then, and everything else works.
+pub fn refusing_state_files(disk: SimDisk) -> RefusingFiles {
+    RefusingFiles::new(disk, |path: &Path| path.parent().is_some_and(|dir| dir.ends_with("state")))
 }
