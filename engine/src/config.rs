@@ -104,6 +104,10 @@ impl Snapshots {
     }
 }
 
+/// The exit code of a process that ended itself because a worker was stuck; see [`Options::leave_within`]. `EX_SOFTWARE` of
+/// `sysexits.h`. What was committed is kept.
+pub const STUCK_EXIT_CODE: i32 = 70;
+
 /// Everything a run needs besides the graph.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -119,6 +123,10 @@ pub struct Options {
     pub restarts_max: u32,
     /// Pause before the first restart; doubles with each further one up to a second.
     pub restart_backoff: Duration,
+    /// How long the workers may take to leave an attempt that has failed. One that is stuck in your code can't be interrupted, and
+    /// going on without it would let two attempts write: after this time the process says so and ends with exit code
+    /// [`STUCK_EXIT_CODE`]. Raise it if your functions may block for longer.
+    pub leave_within: Duration,
     /// Pin worker i to core i if there are at least as many cores as workers.
     pub pin: bool,
     /// Kill the process that holds the data directory, if there is one, and take its place.
@@ -143,6 +151,7 @@ impl Options {
             guarantee: Guarantee::exactly_once(),
             restarts_max: 10,
             restart_backoff: Duration::from_millis(5),
+            leave_within: Duration::from_secs(30),
             pin: true,
             take_over: false,
             bytes_between_workers: false,

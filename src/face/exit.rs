@@ -5,6 +5,9 @@ use std::process::ExitCode;
 use cutwater_engine::error::{BuildError, RunError};
 
 /// The exit codes of a job's program.
+///
+/// One more comes from the engine, which ends the process when a worker is stuck and can't be interrupted:
+/// [`STUCK_EXIT_CODE`](cutwater_engine::config::STUCK_EXIT_CODE), 70.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {

@@ -21,6 +21,7 @@ Exit codes:
     2  wrong usage, or a guarantee that the job's connectors can't honour
     4  the data directory is in use (see --take-over), or belongs to another job
     8  this program can't go on from what is in the data directory
+   70  after a failure a worker was stuck in a function of the job, and the process ended itself; as 1
   130  interrupted";
 
 /// The flags that every job understands, for programs with flags of their own: `#[command(flatten)]` them.

@@ -1,5 +1,6 @@
 //! What the threads of one attempt share: whether it must end, and why.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::Thread;
@@ -21,6 +22,17 @@ pub(crate) enum Failure {
     Refused(String),
     /// This program can't go on from what is in the directory.
     Incompatible(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Fenced => f.write_str("a newer attempt has taken over"),
+            Failure::Restart(text) | Failure::Fatal(text) | Failure::Refused(text) | Failure::Incompatible(text) => {
+                f.write_str(text)
+            }
+        }
+    }
 }
 
 impl From<SourceError> for Failure {

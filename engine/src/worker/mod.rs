@@ -9,6 +9,7 @@
 //!   edge, frame                                 what travels between instances, and credit on its way back
 //!   control                                     trigger, coordinator, committer, janitor
 //!   offload    the I/O threads                  attempt    what ends an attempt
+//!   watchdog   ends the process if a worker is stuck
 //! ```
 
 mod attempt;
@@ -25,5 +26,6 @@ mod run;
 mod snapshotting;
 mod source;
 mod thread;
+mod watchdog;
 
 pub use run::{explain, run};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cutwater_platform::spawn::panic_text;
-use cutwater_platform::{Clock, IoContext, Step, Task};
+use cutwater_platform::IoContext;
 
 use crate::checkpoint::Counters;
 use crate::config::{Guarantee, Options};
@@ -25,14 +25,12 @@ use crate::worker::attempt::{AttemptState, Failure};
 use crate::worker::recover::{Groups, Recovered, recover};
 use crate::worker::restore::key_groups_of;
 use crate::worker::thread::{BuildFn, Orders, Outcome, work};
+use crate::worker::watchdog::Watchdog;
 
 /// Where in the data directory checkpoints are kept.
 const CHECKPOINTS: &str = "checkpoints";
 /// Says that a job without checkpoints has begun in a data directory.
 const AT_MOST_ONCE_MARK: &str = "at-most-once";
-/// How long the workers of a failed attempt may take to leave. One that is stuck in user code can't be interrupted; going on
-/// without it would let two attempts write, so the process ends instead.
-const LEAVE_MAX: Duration = Duration::from_secs(30);
 /// The longest pause between two attempts.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
@@ -209,6 +207,8 @@ impl<'a> Run<'a> {
             attempt: orders.attempt.clone(),
             left: left.clone(),
             clock: platform.clock.clone(),
+            leave_within: self.options.leave_within,
+            goes_on: self.options.guarantee.snapshots().is_some(),
             failing_since: None,
         };
         let watchdog = platform.spawn.spawn("cw-watchdog", Box::new(watchdog));
@@ -359,28 +359,4 @@ fn read_so_far(manifest: &Manifest, plan: &Plan) -> u64 {
     let is_source = |id: OperatorId| plan.node(id).is_some_and(|n| n.inputs.is_empty());
     let sources = manifest.snapshots.iter().filter(|s| is_source(s.instance.operator));
     sources.flat_map(|s| &s.counters.emitted).sum()
-}
-
-/// Ends the process if the workers of a failed attempt don't leave.
-struct Watchdog {
-    attempt: Arc<AttemptState>,
-    left: Arc<AtomicBool>,
-    clock: Arc<dyn Clock>,
-    failing_since: Option<Duration>,
-}
-
-impl Task for Watchdog {
-    fn step(&mut self) -> Step {
-        if self.left.load(Ordering::SeqCst) {
-            return Step::Done;
-        }
-        if self.attempt.is_over() {
-            let now = self.clock.monotonic();
-            if now.saturating_sub(*self.failing_since.get_or_insert(now)) > LEAVE_MAX {
-                tracing::error!("a worker is stuck in user code; the process ends, and its next start goes on");
-                std::process::exit(70);
-            }
-        }
-        Step::Wait(Duration::from_millis(500))
-    }
 }

@@ -1,5 +1,7 @@
 //! A source, an operator and a transactional sink in memory, written against the public contracts alone.
 
+#![allow(dead_code, reason = "each test binary uses some of this")]
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
