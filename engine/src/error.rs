@@ -145,6 +145,13 @@ pub enum SinkError {
         /// What is missing, and the way out.
         reason: String,
     },
+    /// Whoever reads it has gone away and wants no more, as `head` does when it has its lines. If nothing else came of the job, and
+    /// it promised nothing, the run ends with [`RunError::Unwanted`]; else this is a failure like any other.
+    #[error("{what}: whoever read it has gone away")]
+    Unwanted {
+        /// The sink.
+        what: String,
+    },
 }
 
 /// An operator could not go on. Ends the attempt.
@@ -191,6 +198,12 @@ pub enum RunError {
     /// It failed in a way that a restart can't cure.
     #[error("{0}")]
     Fatal(String),
+    /// Whoever read the job's only output has gone away and wants no more: nothing is wrong, and nothing is left to do.
+    #[error("{what}: whoever read it has gone away")]
+    Unwanted {
+        /// The sink.
+        what: String,
+    },
     /// The disk said no.
     #[error(transparent)]
     Io(#[from] IoError),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::delivery::Draw;
+use crate::talk::Talk;
 
 /// The flights of January 2013, in the repository.
 pub(crate) const JANUARY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/flights/data/flights-2013-01.csv.gz");
@@ -25,6 +26,7 @@ Exit codes:
   4  the directory can't be used: something else's, in use, or with other flights
   7  a topic differs from what it must be, or the kills did not happen as asked
   8  the directory was written by another program, or another version of this one
+ 70  after a failure a worker was stuck; as 1
 
 Examples:
   cargo run --release --example flights
@@ -63,6 +65,9 @@ pub(crate) struct Args {
     /// Milliseconds from one checkpoint to the next [default: 1000; with --kills 50]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) checkpoint_every: Option<u64>,
+    /// Say nothing but what is wrong
+    #[arg(long)]
+    pub(crate) quiet: bool,
     /// Run as the child of this process and die with it.
     #[arg(long, value_name = "PID", hide = true)]
     pub(crate) child_of: Option<u32>,
@@ -74,6 +79,10 @@ const MILLIS_PER_KILL: u64 = 350;
 impl Args {
     pub(crate) fn data(&self) -> PathBuf {
         self.data.clone().unwrap_or_else(|| PathBuf::from(JANUARY))
+    }
+
+    pub(crate) fn talk(&self) -> Talk {
+        Talk { quiet: self.quiet }
     }
 
     pub(crate) fn draw(&self) -> Draw {
@@ -116,7 +125,7 @@ mod tests {
         use clap::CommandFactory;
         Args::command().debug_assert();
         let help = Args::command().render_long_help().to_string();
-        for code in ["\n  0  ", "\n  1  ", "\n  2  ", "\n  3  ", "\n  4  ", "\n  7  ", "\n  8  "] {
+        for code in ["\n  0  ", "\n  1  ", "\n  2  ", "\n  3  ", "\n  4  ", "\n  7  ", "\n  8  ", "\n 70  "] {
             assert!(help.contains(code), "{help}");
         }
         assert!(!help.contains("child-of"));

@@ -10,7 +10,6 @@
     clippy::disallowed_methods,
     reason = "a program beside the engine: it reads files and starts processes itself"
 )]
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "it talks to the person who runs it")]
 
 mod args;
 mod delivery;
@@ -25,6 +24,7 @@ mod metered;
 mod problem;
 mod run;
 mod table;
+mod talk;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -39,6 +39,7 @@ use expected::Expected;
 use job::Settings;
 use problem::{Kind, Problem};
 use table::Table;
+use talk::{Talk, complain};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            eprintln!("{problem}");
+            complain(&problem);
             problem.code()
         }
     }
@@ -82,7 +83,7 @@ fn parent(args: &Args) -> Result<(), Problem> {
     };
     let result = in_directory(args, &dir, &table, &stream);
     if let (Err(_), Some(temporary)) = (&result, temporary) {
-        eprintln!("the data is kept in {}", temporary.keep().display());
+        complain(format_args!("the data is kept in {}", temporary.keep().display()));
     }
     result
 }
@@ -92,36 +93,37 @@ fn in_directory(args: &Args, dir: &Path, table: &Table, stream: &[Delivered]) ->
     let platform = Platform::real();
     let log_dir = dir.join("log");
     let loaded = load::load(&platform, &log_dir, table, stream, args.draw())?;
-    println!("data directory        {} on {}", dir.display(), filesystem::describe(dir));
-    println!(
+    let talk = args.talk();
+    talk.say(format_args!("data directory        {} on {}", dir.display(), filesystem::describe(dir)))?;
+    talk.say(format_args!(
         "topic flights         {} rows, {} broken and {} late among them; {}",
         stream.len(),
         args.mangled,
         args.stragglers,
         if loaded { "loaded in one transaction" } else { "loaded by an earlier run" }
-    );
+    ))?;
     let report = if args.kills > 0 {
         kills::parent::run(args, dir, stream.len())?
     } else {
         run::to_the_end(dir, &settings(args, stream.len()), None, &Control::new())?.to_string()
     };
-    println!("\n{report}\n");
+    talk.say(format_args!("\n{report}\n"))?;
     let expected = Expected::of(table, stream);
-    verified(&log_dir.join("partitions"), table, &expected)
+    verified(&log_dir.join("partitions"), table, &expected, talk)
 }
 
 /// Compares topics and totals; prints both.
-fn verified(partitions: &Path, table: &Table, expected: &Expected) -> Result<(), Problem> {
+fn verified(partitions: &Path, table: &Table, expected: &Expected, talk: Talk) -> Result<(), Problem> {
     let wrong = |what: String| {
         Problem::new(Kind::Verification, what, "this is a mistake in Cutwater: please report it with the directory")
     };
-    let differences = verify::differences(partitions, expected).map_err(wrong)?;
+    let (differences, summary) = verify::differences(partitions, expected).map_err(wrong)?;
+    talk.say(summary)?;
     if !differences.is_empty() {
         return Err(wrong(differences.join("\n")));
     }
-    println!();
     for (origin, count) in &expected.totals {
-        println!(
+        talk.say(format_args!(
             "{origin}  {:>7} flights  {:>7} departures  {:>6} cancelled  {:>10} min of delay, mean {:.2} min, longest {} min",
             count.flights,
             count.departures,
@@ -129,13 +131,13 @@ fn verified(partitions: &Path, table: &Table, expected: &Expected) -> Result<(),
             count.delay_sum,
             count.delay_sum as f64 / count.departures.max(1) as f64,
             count.delay_max.unwrap_or_default()
-        );
+        ))?;
     }
     let published = expected.check_published(table).map_err(wrong)?;
-    println!(
+    talk.say(format_args!(
         "\nThe three topics equal, row for row, what plain Rust computes from the file{}.",
         if published { "; so do the published totals" } else { "" }
-    );
+    ))?;
     Ok(())
 }
 

@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::expected::Expected;
 use crate::independent::{Partition, Record, read_partition};
 
-/// Everything that differs, in sentences; empty if nothing does.
-pub(crate) fn differences(partitions: &Path, expected: &Expected) -> Result<Vec<String>, String> {
+/// Everything that differs, in sentences; empty if nothing does. And what was read, a line for each topic.
+pub(crate) fn differences(partitions: &Path, expected: &Expected) -> Result<(Vec<String>, String), String> {
     let mut found = Vec::new();
     let delays = read(partitions, "delays")?;
     per_origin("delays", &delays, &expected.delays, &mut found);
@@ -18,16 +18,17 @@ pub(crate) fn differences(partitions: &Path, expected: &Expected) -> Result<Vec<
     let dead = read(partitions, "flights.dead-letter")?;
     let rows: Vec<&[u8]> = dead.records.iter().map(|record| record.value.as_deref().unwrap_or_default()).collect();
     same("flights.dead-letter", &rows, &expected.dead.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut found);
+    let mut summary = String::new();
     for (topic, partition) in [("delays", &delays), ("flights.late", &late), ("flights.dead-letter", &dead)] {
-        println!(
-            "{topic:<20} {:>6} rows; {} transactions committed, {} aborted with {} rows",
+        summary += &format!(
+            "{topic:<20} {:>6} rows; {} transactions committed, {} aborted with {} rows\n",
             partition.records.len(),
             partition.committed,
             partition.aborted,
             partition.aborted_records
         );
     }
-    Ok(found)
+    Ok((found, summary))
 }
 
 /// The only partition of a topic; a topic that was never written to is empty.

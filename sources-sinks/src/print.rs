@@ -4,6 +4,7 @@
 //! * Position: none.
 //! * Staged at a barrier: nothing; lines are visible at once.
 //! * Commit: nothing.
+//! * A reader that goes away (`| head`) wants no more: the job ends, quietly if it has no other sink.
 //!
 //! A batch is turned into text first and written under one lock, so that lines of several workers don't mix.
 
@@ -78,6 +79,17 @@ struct PrintWriter<T> {
     sink: String,
 }
 
+impl<T> PrintWriter<T> {
+    fn failed(&self, error: &io::Error) -> SinkError {
+        let what = self.sink.clone();
+        match error.kind() {
+            // A reader that has gone away (`| head`) stays away.
+            io::ErrorKind::BrokenPipe => SinkError::Unwanted { what },
+            _ => SinkError::Fatal { what, reason: error.to_string() },
+        }
+    }
+}
+
 impl<T> SinkWriter for PrintWriter<T> {
     type Item = T;
 
@@ -91,8 +103,7 @@ impl<T> SinkWriter for PrintWriter<T> {
                 Err(_) => Err(io::Error::other("another writer panicked")),
             },
         });
-        // A reader that has gone away (`| head`) stays away.
-        written.map_err(|e| SinkError::Fatal { what: self.sink.clone(), reason: e.to_string() })
+        written.map_err(|e| self.failed(&e))
     }
 
     fn seal(&mut self, _checkpoint: CheckpointId) -> Result<Option<Prepare>, SinkError> {
@@ -101,9 +112,7 @@ impl<T> SinkWriter for PrintWriter<T> {
 
     fn finish(&mut self) -> Result<(), SinkError> {
         match &self.out {
-            None => {
-                io::stdout().flush().map_err(|e| SinkError::Fatal { what: self.sink.clone(), reason: e.to_string() })
-            }
+            None => io::stdout().flush().map_err(|e| self.failed(&e)),
             Some(_) => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ use cutwater_engine::error::{BuildError, RunError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// 0: the job is finished, or did what was asked for.
+    /// 0: the job is finished, or did what was asked for, or whoever read its only output has seen enough (`| head`).
     Done = 0,
     /// 1: it failed. What was committed is kept; run it again in the same directory to go on.
     Failed = 1,
@@ -33,6 +33,7 @@ impl Exit {
             RunError::Options(_) | RunError::Build(BuildError::Guarantee { .. }) => Exit::Usage,
             RunError::Build(BuildError::Held { .. }) | RunError::Refused(_) | RunError::Fenced => Exit::Conflict,
             RunError::Incompatible(_) => Exit::Incompatible,
+            RunError::Unwanted { .. } => Exit::Done,
             _ => Exit::Failed,
         }
     }
@@ -67,6 +68,7 @@ mod tests {
             (RunError::Refused(text()), 4),
             (RunError::Fenced, 4),
             (RunError::Incompatible(text()), 8),
+            (RunError::Unwanted { what: text() }, 0),
             (RunError::GaveUp { attempts: 3, last: text() }, 1),
             (RunError::Fatal(text()), 1),
         ] {

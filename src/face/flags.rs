@@ -16,7 +16,7 @@ Ctrl-C takes a last checkpoint and ends; a second Ctrl-C ends at once. Neither l
 and the same command with the same --dir goes on.
 
 Exit codes:
-    0  finished
+    0  finished, or whoever read standard output has seen enough (| head)
     1  failed; what was committed is kept, run it again with the same --dir to go on
     2  wrong usage, or a guarantee that the job's connectors can't honour
     4  the data directory is in use (see --take-over), or belongs to another job

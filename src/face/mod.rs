@@ -169,6 +169,8 @@ fn live(
             }
             if report.finished || !signals.came() { Exit::Done } else { Exit::Interrupted }
         }
+        // `| head` has seen enough.
+        Err(RunError::Unwanted { .. }) => Exit::Done,
         Err(error) => console.failed(&error),
     }
 }

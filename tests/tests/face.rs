@@ -28,6 +28,8 @@ fn the_job() {
     let args = std::iter::once("face").chain(args.lines()).map(OsString::from).collect::<Vec<_>>();
     let build = match job.as_str() {
         "print" => print_ten,
+        "print-much" => print_a_million,
+        "print-and-write" => print_and_write,
         "panic" => panic_at_five,
         "count" => count_hundred,
         "sum" => count_otherwise,
@@ -40,6 +42,19 @@ fn the_job() {
 
 fn print_ten(job: &Job) -> Result<(), BuildError> {
     job.source("numbers", generate(job, 10, |n| n)).map(|n| format!("number {n}")).sink("out", print());
+    Ok(())
+}
+
+fn print_a_million(job: &Job) -> Result<(), BuildError> {
+    job.source("numbers", generate(job, 1_000_000, |n| n)).sink("out", print());
+    Ok(())
+}
+
+fn print_and_write(job: &Job) -> Result<(), BuildError> {
+    let numbers = job.source("numbers", generate(job, 1_000_000, |n| n));
+    let (printed, written) = numbers.fork();
+    printed.sink("out", print());
+    written.sink("numbers-written", job.log().write("numbers").value(Json));
     Ok(())
 }
 
@@ -147,6 +162,30 @@ fn data_goes_to_standard_output_and_everything_else_to_standard_error() {
 
     let quiet = ran("print", &["--guarantee", "at-most-once", "--workers", "1", "--quiet"]);
     assert_eq!((quiet.code, quiet.out.len(), quiet.err.as_str()), (Some(0), 10, ""));
+}
+
+/// Runs a job, reads its first line of data and closes the pipe, as `| head -1` does.
+fn head(job: &str, args: &[&str]) -> Ran {
+    let mut child = command(job, args).spawn().expect("a process starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let first = lines.find(|line| line.as_ref().is_ok_and(|line| line.parse::<u64>().is_ok()));
+    drop(lines);
+    let ran = Ran::from(child.wait_with_output().expect("our child"));
+    Ran { out: first.into_iter().flatten().collect(), ..ran }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_the_job_quietly() {
+    for workers in ["1", "2"] {
+        let ran = head("print-much", &["--guarantee", "at-most-once", "--workers", workers, "--quiet"]);
+        assert_eq!((ran.code, ran.out.len(), ran.err.as_str()), (Some(0), 1, ""));
+    }
+    // Other output would be cut off without a word.
+    let ran = head("print-and-write", &["--guarantee", "at-most-once", "--workers", "1", "--quiet"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("error: out: whoever read it has gone away") && !ran.err.contains("panic"), "{}", ran.err);
+    let kept = ran.err.lines().find_map(|line| line.split_once("the data is kept in ")).expect("it is named").1;
+    std::fs::remove_dir_all(kept.split(';').next().expect("a path")).expect("cleaned up");
 }
 
 #[test]

@@ -71,6 +71,27 @@ fn january_comes_out_equal_and_the_report_is_printed() {
 }
 
 #[test]
+fn quiet_says_nothing_when_all_is_well_and_what_is_wrong_when_not() {
+    let ran = run(&["--quiet", "--kills", "2"]);
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "", ""));
+    assert_refused(&run(&["--quiet", "--data", "/no/such/file"]), 3, &["/no/such/file"]);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_changes_nothing() {
+    for args in [&[][..], &["--kills", "2"]] {
+        let mut command = flights();
+        command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        lines.next().expect("a first line").expect("text");
+        drop(lines);
+        let ran = Ran::from(child.wait_with_output().expect("our child"));
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[test]
 fn twenty_kills_change_nothing() {
     let ran = run(&["--kills", "20"]);
     assert_equal(&ran);

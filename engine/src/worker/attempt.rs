@@ -22,12 +22,15 @@ pub(crate) enum Failure {
     Refused(String),
     /// This program can't go on from what is in the directory.
     Incompatible(String),
+    /// Nobody reads what this sink writes any more.
+    Unwanted { sink: String },
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Fenced => f.write_str("a newer attempt has taken over"),
+            Failure::Unwanted { sink } => write!(f, "{sink}: whoever read it has gone away"),
             Failure::Restart(text) | Failure::Fatal(text) | Failure::Refused(text) | Failure::Incompatible(text) => {
                 f.write_str(text)
             }
@@ -46,6 +49,7 @@ impl From<SinkError> for Failure {
         match error {
             SinkError::Fenced { .. } => Failure::Fenced,
             SinkError::Fatal { .. } => Failure::Fatal(error.to_string()),
+            SinkError::Unwanted { what } => Failure::Unwanted { sink: what },
             other => Failure::Restart(other.to_string()),
         }
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cutwater_platform::spawn::panic_text;
 use cutwater_platform::IoContext;
+use cutwater_platform::spawn::panic_text;
 
 use crate::checkpoint::Counters;
 use crate::config::{Guarantee, Options};
@@ -120,6 +120,10 @@ impl<'a> Run<'a> {
                 Failure::Fatal(text) => return Err(RunError::Fatal(text)),
                 Failure::Refused(text) => return Err(RunError::Refused(text)),
                 Failure::Incompatible(text) => return Err(RunError::Incompatible(text)),
+                Failure::Unwanted { sink } if self.has_one_output_and_no_promise() => {
+                    return Err(RunError::Unwanted { what: sink });
+                }
+                Failure::Unwanted { .. } => return Err(RunError::Fatal(failure.to_string())),
                 Failure::Restart(text) => text,
             };
             tracing::warn!(failure = text, "the attempt failed");
@@ -139,6 +143,14 @@ impl<'a> Run<'a> {
             let backoff = self.options.restart_backoff.saturating_mul(1 << (failed - 1).min(16));
             self.options.platform.clock.sleep(backoff.min(BACKOFF_MAX));
         }
+    }
+
+    /// Whether it harms nobody to end when its output isn't read any more: no other sink waits for the rest, and no checkpoint
+    /// says that there will be a rest.
+    fn has_one_output_and_no_promise(&self) -> bool {
+        let inner = self.built.inner.borrow();
+        let sinks = inner.nodes.iter().filter(|node| matches!(node.make, Make::Sink { .. })).count();
+        sinks == 1 && self.options.guarantee.snapshots().is_none()
     }
 
     /// One attempt, from claim to report.

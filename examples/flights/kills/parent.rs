@@ -13,6 +13,7 @@ use crate::args::Args;
 use crate::kills::plan::{Strike, plan};
 use crate::kills::status::{Recovered, Status};
 use crate::problem::{Kind, Problem};
+use crate::talk::{Talk, complain};
 
 /// A child that says nothing for so long hangs.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -46,13 +47,14 @@ impl Landed {
 pub(crate) fn run(args: &Args, dir: &Path, records: usize) -> Result<String, Problem> {
     let strikes = plan(args.seed, args.kills, records as u64);
     let rate = args.pace(records).unwrap_or(u64::MAX);
-    println!(
+    let talk = args.talk();
+    talk.say(format_args!(
         "{} kills, drawn from seed {}; {rate} rows per second, a checkpoint every {:?}",
         strikes.len(),
         args.seed,
         args.checkpoint_interval()
-    );
-    let mut tally = Tally::default();
+    ))?;
+    let mut tally = Tally { talk, pending: Vec::new(), between_prepare_and_commit: 0 };
     for (number, strike) in (1..).zip(&strikes) {
         let mut child = Running::start(args, dir, rate, Some(*strike))?;
         let Some(landed) = child.until_killed(number, *strike, &mut tally)? else {
@@ -66,13 +68,14 @@ pub(crate) fn run(args: &Args, dir: &Path, records: usize) -> Result<String, Pro
         let what = "no kill landed between prepare and commit, which is what the kills are for";
         return Err(Problem::new(Kind::Verification, what, "run with more --kills or another --seed"));
     }
-    println!("{} kills landed, {} of them between prepare and commit", strikes.len(), tally.between_prepare_and_commit);
+    let between = tally.between_prepare_and_commit;
+    talk.say(format_args!("{} kills landed, {between} of them between prepare and commit", strikes.len()))?;
     Ok(report)
 }
 
 /// What came of the kills so far.
-#[derive(Default)]
 struct Tally {
+    talk: Talk,
     /// Kills since the last start that recovered, in their order: more than one if a start was killed while it recovered.
     pending: Vec<Landed>,
     between_prepare_and_commit: usize,
@@ -80,7 +83,7 @@ struct Tally {
 
 impl Tally {
     /// The start after the pending kills has recovered, and tells what they left.
-    fn recovered(&mut self, found: &Recovered) {
+    fn recovered(&mut self, found: &Recovered) -> Result<(), Problem> {
         if found.prepared > 0 && !self.pending.is_empty() {
             self.between_prepare_and_commit += 1;
         }
@@ -88,7 +91,7 @@ impl Tally {
         let total = Ms(found.phases.iter().map(|(_, us)| us).sum());
         let from = found.checkpoint.map_or("the start".to_string(), |n| format!("checkpoint {n}"));
         for killed in self.pending.drain(..) {
-            println!(
+            self.talk.say(format_args!(
                 "kill {:>3}  {:<28}  {:<25}  {:<52}  attempt {} goes on from {from}; {total} ms: {}",
                 killed.number,
                 killed.strike.to_string(),
@@ -96,8 +99,9 @@ impl Tally {
                 phase(found),
                 found.attempt,
                 phases.join(", "),
-            );
+            ))?;
         }
+        Ok(())
     }
 }
 
@@ -153,7 +157,7 @@ impl Running {
         thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 let Ok(status) = serde_json::from_str(&line) else {
-                    eprintln!("{line}");
+                    complain(line);
                     continue;
                 };
                 if say.send(status).is_err() {
@@ -171,7 +175,7 @@ impl Running {
                 match &status {
                     Status::Recovered(found) => {
                         self.attempt = Some(found.attempt);
-                        tally.recovered(found);
+                        tally.recovered(found)?;
                     }
                     Status::Read { records } => self.read = *records,
                     Status::Finished { .. } => {}
