@@ -1,6 +1,8 @@
 //! The log against the disk below it: appends and commits as ratios to the raw limits measured in the same run.
 //!
-//! `cargo bench -p cutwater-benches --bench log [-- --mb N --rounds N --seconds N]`
+//! `cargo bench -p cutwater-benches --bench log [-- --mb N --rounds N --seconds N --only ingest|one|commits]`
+//!
+//! With `--only` one part runs alone, for a profiler: no raw limits, no ratios.
 //!
 //! R is the rate of synced writes of 4 MiB, F the number of synced writes of 4 KiB per second, both to a file that was written
 //! before. *Drain* is acknowledged bytes over the time until everything is in synced segments as well (a clean close), so that
@@ -18,25 +20,36 @@ use cutwater_partition_log::batch::{BatchBuilder, Compression};
 use cutwater_partition_log::{Log, LogOptions, OwnerId, TxnName};
 use cutwater_platform::{AlignedBuf, Clock, Files, Open, OsFiles, Platform, SystemClock};
 
+// As programs have it that use the log.
+cutwater::mimalloc!();
+
 struct Args {
     mb: u64,
     rounds: u64,
     seconds: u64,
+    producers: usize,
+    only: Option<String>,
 }
 
 fn main() {
-    let mut args = Args { mb: 512, rounds: 3, seconds: 2 };
-    let mut given = std::env::args().skip(1);
+    let mut args = Args { mb: 512, rounds: 3, seconds: 2, producers: 64, only: None };
+    let mut given = std::env::args().skip(1).filter(|arg| arg != "--bench");
     while let Some(arg) = given.next() {
-        match (arg.as_str(), given.next().and_then(|v| v.parse::<u64>().ok())) {
-            ("--mb", Some(n)) => args.mb = n,
-            ("--rounds", Some(n)) => args.rounds = n,
-            ("--seconds", Some(n)) => args.seconds = n,
-            ("--bench", _) => {}
-            (other, _) => panic!("unknown argument {other}"),
+        let value = given.next().unwrap_or_else(|| panic!("{arg} wants a value"));
+        let number = || value.parse::<u64>().unwrap_or_else(|_| panic!("{arg} wants a number, not {value}"));
+        match arg.as_str() {
+            "--mb" => args.mb = number(),
+            "--rounds" => args.rounds = number(),
+            "--seconds" => args.seconds = number(),
+            "--producers" => args.producers = number() as usize,
+            "--only" => args.only = Some(value),
+            other => panic!("unknown argument {other}"),
         }
     }
     let dir = tempfile::tempdir().expect("a temporary directory");
+    if let Some(part) = &args.only {
+        return println!("{}", only(part, dir.path(), &args));
+    }
     println!(
         "log, {} MB a run, {} s of commits, {} rounds; {}",
         args.mb,
@@ -74,6 +87,29 @@ fn main() {
     let cpu = median(&|x| x.cpu_per_gb);
     rows.push(row("CPU of the ingest run", format!("{cpu:.2} s/GB"), cpu, "<= 1.0 s/GB"));
     println!("{}", table(&rows));
+}
+
+/// One part alone.
+fn only(part: &str, dir: &Path, args: &Args) -> String {
+    match part {
+        "ingest" => {
+            let (rate, cpu) = ingest(dir, args.mb, 64);
+            format!("{rate:.0} MB/s, {cpu:.2} CPU s/GB")
+        }
+        "one" => format!("p50 {:.0} us", one_in_flight(dir, 20_000 * args.seconds as usize)),
+        "commits" => {
+            let cpu = cpu_time();
+            let rate = commits(dir, args.producers, args.seconds);
+            let cpu = (cpu_time() - cpu).as_secs_f64() * 1e6 / (rate * args.seconds as f64);
+            format!("{rate:.0} /s by {} producers, {cpu:.1} CPU us each", args.producers)
+        }
+        "raw" => {
+            let raw = Raw::new(&dir.join("raw"));
+            let (r, f) = (raw.rate_mb(4 << 20, 64), raw.per_second(4 << 10, 2_000));
+            format!("R {r:.0} MB/s, F {f:.0} /s, 64 KiB p50 {:.0} us", raw.latency_us(64 << 10, 500))
+        }
+        other => panic!("no part is called {other}"),
+    }
 }
 
 struct Round {
@@ -172,13 +208,31 @@ fn fill(batch: &mut BatchBuilder, record: &[u8]) {
     }
 }
 
-fn open(dir: &Path) -> Log {
-    Log::open(&Platform::real(), dir, LogOptions::default()).expect("a new log")
+/// A log that has been in use: what it writes to next was written before, as in all its later life. A young log writes zeros
+/// ahead of its frames, up to four files of 64 MiB.
+fn open(dir: &Path, used_mb: u64) -> Log {
+    let open = || Log::open(&Platform::real(), dir, LogOptions::default()).expect("a log");
+    let log = open();
+    let topic = log.create_topic("before", 1).expect("a new topic");
+    let producer = log.producer().expect("a producer");
+    let mut batch = BatchBuilder::new(Compression::None);
+    let mut waiting = std::collections::VecDeque::new();
+    for _ in 0..used_mb * 1_000_000 / (60 * 1024) {
+        fill(&mut batch, &[0; 1024]);
+        waiting.push_back(producer.append(topic, 0, &mut batch).expect("accepted"));
+        if waiting.len() >= 16 {
+            waiting.pop_front().expect("not empty").wait().expect("acknowledged");
+        }
+    }
+    drop(waiting);
+    log.close().expect("a clean close");
+    drop((log, producer));
+    open()
 }
 
 /// 16 partitions, `in_flight` appends waiting at any time; MB/s until a clean close has synced every segment, and CPU s/GB.
 fn ingest(dir: &Path, mb: u64, in_flight: usize) -> (f64, f64) {
-    let log = open(dir);
+    let log = open(dir, 300);
     let topic = log.create_topic("ingest", 16).expect("a new topic");
     let record: Vec<u8> = (0..1024u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let producers: Vec<_> = (0..16).map(|_| log.producer().expect("a producer")).collect();
@@ -206,7 +260,7 @@ fn ingest(dir: &Path, mb: u64, in_flight: usize) -> (f64, f64) {
 }
 
 fn one_in_flight(dir: &Path, appends: usize) -> f64 {
-    let log = open(dir);
+    let log = open(dir, 150);
     let topic = log.create_topic("one", 1).expect("a new topic");
     let record = vec![7u8; 1024];
     let producer = log.producer().expect("a producer");
@@ -225,7 +279,7 @@ fn one_in_flight(dir: &Path, appends: usize) -> f64 {
 
 /// Transactions of one record each, begun, filled and committed with one wait, by so many producers at once; per second.
 fn commits(dir: &Path, producers: usize, seconds: u64) -> f64 {
-    let log = open(dir);
+    let log = open(dir, 150);
     let topic = log.create_topic("commits", producers as u32).expect("a new topic");
     let (stop, total) = (AtomicBool::new(false), AtomicU64::new(0));
     let clock = SystemClock::new();

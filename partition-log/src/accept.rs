@@ -20,7 +20,10 @@ use crate::segments::Segments;
 use crate::topic::TopicPartition;
 use crate::view::{Listener, View};
 use crate::wal::frame::{Entry, Outcome};
-use crate::wal::ring::Ring;
+use crate::wal::group::Wal;
+
+/// With so many bytes queued a write is worth while even if nobody waits for it.
+const EAGER_BYTES: usize = 128 << 10;
 
 /// What a waiter hears: durable and visible, or unknown.
 pub(crate) type Answer = Result<(), OutcomeUnknown>;
@@ -35,7 +38,8 @@ pub(crate) struct Shared {
     pub(crate) dir: PathBuf,
     pub(crate) core: Mutex<Core>,
     pub(crate) view: RwLock<View>,
-    pub(crate) ring: Mutex<Ring>,
+    /// Locked by whoever [leads](Lead), for one write at a time.
+    pub(crate) wal: Mutex<Wal>,
     pub(crate) backlog: Backlog,
     pub(crate) segments: Segments,
     pub(crate) writer: OnceLock<TaskHandle>,
@@ -47,8 +51,13 @@ pub(crate) struct Shared {
 pub(crate) struct Core {
     pub(crate) state: State,
     queue: VecDeque<Pending>,
-    effects: VecDeque<Effect>,
+    effects: Vec<Effect>,
     queued_bytes: usize,
+    /// How many in the queue somebody waits for.
+    awaited: usize,
+    pub(crate) lead: Lead,
+    /// The writer task will look at the queue within [`crate::wal::writer::LINGER`].
+    pub(crate) lingering: bool,
     /// Appenders that wait for the queue to shrink.
     space: Vec<Arc<Completion<()>>>,
     down: Option<Down>,
@@ -56,6 +65,19 @@ pub(crate) struct Core {
     pub(crate) images_underway: usize,
     /// The tasks shall end without finishing their work.
     pub(crate) stop: bool,
+}
+
+/// Who writes. Decided under the core lock, so that nothing queued is ever overlooked: whoever leads looks at the queue
+/// again, under that lock, before it lets go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Lead {
+    /// Nobody. Who waits for an answer may write itself: that spares two changes of threads.
+    #[default]
+    Free,
+    /// Somebody.
+    Taken,
+    /// Whoever led has left the queue to the writer task and has woken it.
+    Handed,
 }
 
 /// One accepted entry, or none and only somebody who waits for those before it, or an image of the state up to here.
@@ -83,6 +105,14 @@ impl Image {
             done.complete(Err(unknown.clone()));
         }
     }
+}
+
+/// Somebody who waits at once, and who may have to write.
+#[derive(Debug)]
+#[must_use = "whoever has the lead must write, or nobody ever does"]
+struct Turn {
+    waiter: Waiter,
+    leads: bool,
 }
 
 /// What one write makes durable.
@@ -114,16 +144,20 @@ impl Core {
 
     /// Applies a planned entry and queues it.
     pub(crate) fn push(&mut self, entry: Entry) {
-        let mut effects = Vec::new();
-        self.state.apply(&entry, &mut effects).expect("a planned entry fits the state it was planned on");
-        let bytes = entry.encoded_bytes();
+        let before = self.effects.len();
+        self.state.apply(&entry, &mut self.effects).expect("a planned entry fits the state it was planned on");
+        let (bytes, effects) = (entry.encoded_bytes(), self.effects.len() - before);
         self.queued_bytes += bytes;
-        self.queue.push_back(Pending { entry: Some(entry), effects: effects.len(), bytes, ..Pending::default() });
-        self.effects.extend(effects);
+        self.queue.push_back(Pending { entry: Some(entry), effects, bytes, ..Pending::default() });
     }
 
     pub(crate) fn push_all(&mut self, entries: impl IntoIterator<Item = Entry>) {
         entries.into_iter().for_each(|entry| self.push(entry));
+    }
+
+    /// As [`Core::wait_for_all`], for somebody who waits at once: if nobody writes, that one will.
+    fn await_all(&mut self) -> Turn {
+        Turn { waiter: self.wait_for_all(), leads: self.take_lead() }
     }
 
     /// Answers once everything accepted so far is durable and visible.
@@ -133,6 +167,7 @@ impl Core {
             Some(last) if last.waiter.is_none() && last.image.is_none() => last.waiter = Some(waiter.clone()),
             _ => self.queue.push_back(Pending { waiter: Some(waiter.clone()), ..Pending::default() }),
         }
+        self.awaited += 1;
         waiter
     }
 
@@ -141,6 +176,42 @@ impl Core {
         self.images_underway += 1;
         let image = Some(Image { state: self.state.image(), done });
         self.queue.push_back(Pending { image, ..Pending::default() });
+        self.awaited += 1;
+    }
+
+    /// Whether there is something to write, and it shouldn't wait for more: somebody waits for it or
+    /// for room, or it is much.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.awaited > 0 || !self.space.is_empty() || self.queued_bytes >= EAGER_BYTES
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Takes the lead if nobody has it and there is something to write.
+    pub(crate) fn take_lead(&mut self) -> bool {
+        let takes = self.lead == Lead::Free && !self.queue.is_empty();
+        if takes {
+            self.lead = Lead::Taken;
+        }
+        takes
+    }
+
+    /// Lets go of the lead, or leaves what has gathered to the writer task; true if that must be woken.
+    pub(crate) fn leave_lead(&mut self) -> bool {
+        self.lead = if self.is_urgent() { Lead::Handed } else { Lead::Free };
+        self.lead == Lead::Handed || self.linger()
+    }
+
+    /// True if the writer task must be woken to look, a little later, at what nobody waits for.
+    fn linger(&mut self) -> bool {
+        !self.queue.is_empty() && !std::mem::replace(&mut self.lingering, true)
+    }
+
+    /// After a push that nobody waits for: true if the writer task must be woken.
+    pub(crate) fn wants_writer(&mut self) -> bool {
+        self.lead == Lead::Free && (self.queued_bytes >= EAGER_BYTES || self.linger())
     }
 
     /// Ends live transactions, in as many entries as their size needs.
@@ -151,12 +222,8 @@ impl Core {
         }
     }
 
-    /// Bytes of the entries that the next group takes: at least one, then as many as fit `limit`.
-    pub(crate) fn next_group_bytes(&self, limit: usize) -> Option<usize> {
-        self.next_group(limit).map(|(_, bytes)| bytes)
-    }
-
-    fn next_group(&self, limit: usize) -> Option<(usize, usize)> {
+    /// Items and bytes that the next group takes: at least one item, then as many as fit `limit`.
+    pub(crate) fn next_group(&self, limit: usize) -> Option<(usize, usize)> {
         let (mut items, mut bytes) = (0, 0);
         for pending in &self.queue {
             if bytes > 0 && bytes + pending.bytes > limit {
@@ -171,16 +238,19 @@ impl Core {
         (items > 0).then_some((items, bytes))
     }
 
-    /// Takes the next group out of the queue and lets waiting appenders try again.
-    pub(crate) fn take_group(&mut self, limit: usize) -> Group {
-        let (items, bytes) = self.next_group(limit).unwrap_or_default();
-        let mut group = Group::default();
+    /// Takes the [next group](Core::next_group) out of the queue and lets waiting appenders try again.
+    pub(crate) fn take_group(&mut self, items: usize, bytes: usize) -> Group {
+        let mut group = Group { entries: Vec::with_capacity(items), ..Group::default() };
+        let mut effects = 0;
         for pending in self.queue.drain(..items) {
+            self.awaited -= usize::from(pending.waiter.is_some()) + usize::from(pending.image.is_some());
+            effects += pending.effects;
             group.entries.extend(pending.entry);
-            group.effects.extend(self.effects.drain(..pending.effects));
             group.waiters.extend(pending.waiter);
             group.image = pending.image;
         }
+        let later = self.effects.split_off(effects);
+        group.effects = std::mem::replace(&mut self.effects, later);
         self.queued_bytes -= bytes;
         for waiting in self.space.drain(..) {
             waiting.complete(());
@@ -206,7 +276,7 @@ impl Core {
                 }
             }
             self.effects.clear();
-            self.queued_bytes = 0;
+            (self.queued_bytes, self.awaited) = (0, 0);
         }
     }
 }
@@ -261,10 +331,31 @@ impl Shared {
         }
     }
 
-    /// Wakes the writer and waits for the answer.
+    /// Waits for the answer; writes itself if nobody does.
     pub(crate) fn wait(&self, waiter: &Waiter) -> Answer {
-        self.wake_writer();
-        waiter.wait(&*self.platform.spawn)
+        let leads = self.lock().take_lead();
+        self.wait_in_turn(Turn { waiter: waiter.clone(), leads })
+    }
+
+    fn wait_in_turn(&self, turn: Turn) -> Answer {
+        if turn.leads {
+            self.lead(&turn.waiter);
+        }
+        turn.waiter.wait(&*self.platform.spawn)
+    }
+
+    /// Judges and accepts a request under the core lock, then waits until it, and everything before it, is durable and
+    /// visible.
+    pub(crate) fn carry_out<T, E: From<Down> + From<OutcomeUnknown>>(
+        &self,
+        accept: impl FnOnce(&mut Core) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let (accepted, turn) = {
+            let mut core = self.core()?;
+            (accept(&mut core)?, core.await_all())
+        };
+        self.wait_in_turn(turn)?;
+        Ok(accepted)
     }
 
     /// Accepts a verified batch. With `wait` the answer brings somebody to wait for.
@@ -286,8 +377,11 @@ impl Shared {
         };
         // The waiter of a duplicate stands behind the original, which may still be on its way to the disk.
         let waiter = wait.then(|| core.wait_for_all());
+        let wake = if wait { core.lead == Lead::Free } else { core.wants_writer() };
         drop(core);
-        self.wake_writer();
+        if wake {
+            self.wake_writer();
+        }
         Ok(Accepted { base, waiter })
     }
 

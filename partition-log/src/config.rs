@@ -127,6 +127,11 @@ impl LogLimits {
         }
     }
 
+    /// So many bytes are worth a go of the materialiser.
+    pub(crate) fn gathered_bytes(&self) -> usize {
+        self.unmaterialised_bytes / 16
+    }
+
     /// The largest frame, padding included.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         let entry = self.batch_bytes_max.max(self.end_bytes_max) + crate::wal::frame::ENTRY_OVERHEAD;

@@ -3,9 +3,9 @@
 //! A checkpoint of the log: the segments and their directories are synced, then a base image of the state is published,
 //! and only then are the write-ahead files that both cover given back. In this order, always.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use cutwater_platform::{Step, Task};
@@ -15,42 +15,103 @@ use crate::base_image::{self, BaseImage};
 use crate::core::Effect;
 use crate::error::OutcomeUnknown;
 use crate::status;
+use crate::topic::TopicPartition;
 
 /// How often an idle log looks for transactions that have been prepared for too long.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
+/// How long what is durable may gather before it goes into the segments: many small batches make one write.
+const GATHER: Duration = Duration::from_millis(50);
+/// At most so many bytes and effects are written in one go.
+const PIECE_BYTES: usize = 8 << 20;
+const PIECE_EFFECTS: usize = 16 << 10;
+/// At most so many batches leave the tail under one lock: who commits waits for that lock.
+const EVICTED_AT_ONCE: usize = 256;
+
 /// Durable effects on their way into the segments, and perhaps the image of the state behind them.
 #[derive(Debug)]
 pub(crate) struct Work {
-    pub(crate) effects: Vec<Effect>,
+    effects: Vec<Effect>,
+    bytes: usize,
     /// The position that the image covers, and the image.
-    pub(crate) image: Option<(u64, Image)>,
+    image: Option<(u64, Image)>,
 }
 
 impl Work {
-    fn bytes(&self) -> usize {
+    pub(crate) fn new(effects: Vec<Effect>, image: Option<(u64, Image)>) -> Work {
         let bytes = |effect: &Effect| if let Effect::Batch { batch, .. } = effect { batch.len() } else { 0 };
-        self.effects.iter().map(bytes).sum()
+        Work { bytes: effects.iter().map(bytes).sum(), effects, image }
+    }
+
+    /// Whether `next` may be done in the same go.
+    fn takes(&self, next: &Work) -> bool {
+        self.image.is_none()
+            && self.bytes + next.bytes <= PIECE_BYTES
+            && self.effects.len() + next.effects.len() <= PIECE_EFFECTS
     }
 }
 
 /// The queue between writer and materialiser, with its size.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    queue: Mutex<VecDeque<Work>>,
+    queue: Mutex<Queue>,
+    /// Bytes and images in the queue and in the materialiser's hands.
     bytes: AtomicUsize,
     images: AtomicUsize,
 }
 
+#[derive(Debug, Default)]
+struct Queue {
+    work: VecDeque<Work>,
+    bytes: usize,
+    /// The materialiser is at work, or looks here soon by itself.
+    watched: bool,
+}
+
+/// What the materialiser finds in the queue.
+enum Found {
+    Nothing,
+    /// Little, that may gather for some time.
+    Little,
+    Work(Work),
+}
+
 impl Backlog {
-    pub(crate) fn push(&self, work: Work) {
-        self.bytes.fetch_add(work.bytes(), Ordering::SeqCst);
+    /// True if the materialiser must be woken: there are `enough` bytes, an image, or something at all after nothing.
+    #[must_use]
+    pub(crate) fn push(&self, work: Work, enough: usize) -> bool {
+        self.bytes.fetch_add(work.bytes, Ordering::SeqCst);
         self.images.fetch_add(usize::from(work.image.is_some()), Ordering::SeqCst);
-        self.queue.lock().expect("no panic under the backlog's lock").push_back(work);
+        let mut queue = self.queue();
+        let before = queue.bytes;
+        queue.bytes += work.bytes;
+        let ripe = work.image.is_some() || (before < enough && queue.bytes >= enough);
+        queue.work.push_back(work);
+        ripe || !std::mem::replace(&mut queue.watched, true)
     }
 
-    fn pop(&self) -> Option<Work> {
-        self.queue.lock().expect("no panic under the backlog's lock").pop_front()
+    /// Takes as much as one go may have, if that is enough or has gathered for long `enough`.
+    fn take(&self, enough: usize, gathered: bool) -> Found {
+        let mut queue = self.queue();
+        let queue = &mut *queue;
+        if !gathered && !queue.work.is_empty() && queue.bytes < enough && !self.has_image() {
+            return Found::Little;
+        }
+        let Some(mut work) = queue.work.pop_front() else {
+            queue.watched = false;
+            return Found::Nothing;
+        };
+        while let Some(next) = queue.work.pop_front_if(|next| work.takes(next)) {
+            work.effects.extend(next.effects);
+            work.bytes += next.bytes;
+            work.image = next.image;
+        }
+        queue.bytes -= work.bytes;
+        Found::Work(work)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("no panic under the backlog's lock")
     }
 
     fn done(&self, bytes: usize, image: bool) {
@@ -70,23 +131,41 @@ impl Backlog {
 
     /// Drops everything and tells those who wait for an image.
     pub(crate) fn abandon(&self, unknown: &OutcomeUnknown) {
-        let queue = std::mem::take(&mut *self.queue.lock().expect("no panic under the backlog's lock"));
-        for work in &queue {
+        let abandoned = {
+            let mut queue = self.queue();
+            queue.bytes = 0;
+            std::mem::take(&mut queue.work)
+        };
+        for work in &abandoned {
             work.image.iter().for_each(|(_, image)| image.fail(unknown));
-            self.done(work.bytes(), work.image.is_some());
+            self.done(work.bytes, work.image.is_some());
         }
     }
 }
 
+/// Where each partition's last batch ends.
+pub(crate) fn ends(effects: &[Effect]) -> Vec<(TopicPartition, u64)> {
+    let mut ends = BTreeMap::new();
+    for effect in effects {
+        if let Effect::Batch { at, next, .. } = effect {
+            ends.insert(*at, *next);
+        }
+    }
+    ends.into_iter().collect()
+}
+
 pub(crate) struct Materialiser {
     shared: Arc<Shared>,
-    /// When the last warning was given, in milliseconds of the wall clock.
+    /// When the last warning was given, and when was last looked for a reason, in milliseconds of the wall clock.
     warned: i64,
+    looked: i64,
+    /// It has waited for more to gather.
+    gathered: bool,
 }
 
 impl Materialiser {
     pub(crate) fn new(shared: Arc<Shared>) -> Materialiser {
-        Materialiser { shared, warned: i64::MIN }
+        Materialiser { shared, warned: i64::MIN, looked: i64::MIN, gathered: false }
     }
 
     fn materialise(&self, effects: &[Effect]) -> Result<(), String> {
@@ -95,8 +174,14 @@ impl Materialiser {
             return Ok(());
         }
         shared.segments.write(effects).map_err(|e| e.to_string())?;
-        let keep = shared.limits.tail_bytes;
-        shared.view.write().expect("no panic under the view lock").materialised(effects, keep);
+        let view = || shared.view.write().expect("no panic under the view lock");
+        view().materialised(&ends(effects));
+        loop {
+            let evicted = view().evict(shared.limits.tail_bytes, EVICTED_AT_ONCE);
+            if evicted.is_empty() {
+                break;
+            }
+        }
         shared.platform.crash.reach("log.materialised");
         Ok(())
     }
@@ -106,10 +191,10 @@ impl Materialiser {
         let shared = &self.shared;
         shared.segments.sync_all().map_err(|e| e.to_string())?;
         shared.platform.crash.reach("log.segment-synced");
-        let generation = shared.ring.lock().expect("no panic under the ring lock").generation();
+        let generation = shared.wal().ring.generation();
         let image = BaseImage { generation, position, state };
         base_image::publish(&shared.platform, &shared.dir, &image).map_err(|e| e.to_string())?;
-        let released = shared.ring.lock().expect("no panic under the ring lock").release(position);
+        let released = shared.wal().ring.release(position);
         if released > 0 {
             shared.platform.crash.reach("log.file-recycled");
         }
@@ -118,6 +203,10 @@ impl Materialiser {
 
     fn warn(&mut self) {
         let now = self.shared.wall();
+        if now.saturating_sub(self.looked) < LOOK_EVERY.as_millis() as i64 {
+            return;
+        }
+        self.looked = now;
         let alarm = i64::try_from(self.shared.limits.prepared_alarm.as_millis()).unwrap_or(i64::MAX);
         let late = status::late_prepared(&self.shared.lock().state, now, alarm);
         if let Some(oldest) = late.filter(|_| now.saturating_sub(self.warned) >= alarm) {
@@ -149,16 +238,22 @@ impl Task for Materialiser {
                 return Step::Done;
             }
         }
-        let Some(work) = self.shared.backlog.pop() else {
-            self.warn();
-            return Step::Wait(LOOK_EVERY);
+        self.warn();
+        let enough = self.shared.limits.gathered_bytes();
+        let work = match self.shared.backlog.take(enough, std::mem::take(&mut self.gathered)) {
+            Found::Nothing => return Step::Wait(LOOK_EVERY),
+            Found::Little => {
+                self.gathered = true;
+                return Step::Wait(GATHER);
+            }
+            Found::Work(work) => work,
         };
         let mut result = self.materialise(&work.effects);
         if let (Ok(()), Some((position, image))) = (&result, &work.image) {
             result = self.checkpoint(*position, &image.state);
             self.shared.lock().images_underway -= 1;
         }
-        self.shared.backlog.done(work.bytes(), work.image.is_some());
+        self.shared.backlog.done(work.bytes, work.image.is_some());
         match result {
             Ok(()) => {
                 if let Some(done) = work.image.and_then(|(_, image)| image.done) {

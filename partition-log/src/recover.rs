@@ -16,11 +16,12 @@ use crate::config::{LogLimits, LogOptions};
 use crate::core::{Effect, State};
 use crate::error::OpenError;
 use crate::lock;
-use crate::materialise::{Backlog, Materialiser};
+use crate::materialise::{Backlog, Materialiser, ends};
 use crate::segment::SegmentError;
 use crate::segments::Segments;
 use crate::view::View;
 use crate::wal::frame::{FileHeader, Generation};
+use crate::wal::group::Wal;
 use crate::wal::replay::{End, Found, scan};
 use crate::wal::ring::Ring;
 use crate::wal::writer::Writer;
@@ -51,13 +52,13 @@ pub(crate) fn open(
         dir: dir.to_path_buf(),
         core: Mutex::new(Core::new(parts.state)),
         view: RwLock::new(parts.view),
-        ring: Mutex::new(parts.ring),
+        wal: Mutex::new(Wal::new(parts.ring, parts.imaged)),
         backlog: Backlog::default(),
         segments: parts.segments,
         writer: OnceLock::new(),
         materialiser: OnceLock::new(),
     });
-    let writer = Writer::new(shared.clone(), parts.imaged);
+    let writer = Writer::new(shared.clone());
     let materialiser = Materialiser::new(shared.clone());
     shared.writer.get_or_init(|| platform.spawn.spawn("log-writer", Box::new(writer)));
     shared.materialiser.get_or_init(|| platform.spawn.spawn("log-materialise", Box::new(materialiser)));
@@ -200,7 +201,8 @@ impl Portion {
     fn write(&mut self, segments: &Segments, view: &mut View, limits: &LogLimits) -> Result<(), SegmentError> {
         segments.write(&self.effects)?;
         view.apply(&self.effects);
-        view.materialised(&self.effects, limits.tail_bytes);
+        view.materialised(&ends(&self.effects));
+        drop(view.evict(limits.tail_bytes, usize::MAX));
         self.effects.clear();
         self.bytes = 0;
         Ok(())

@@ -124,23 +124,27 @@ impl View {
         moved
     }
 
-    /// Takes note that batches are in the segments, and drops the oldest ones from memory down to `keep_bytes`.
-    pub(crate) fn materialised(&mut self, effects: &[Effect], keep_bytes: usize) {
-        for effect in effects {
-            if let Effect::Batch { at, next, .. } = effect
-                && let Some(partition) = self.get_mut(*at)
-            {
-                partition.materialised = *next;
+    /// Takes note that everything below these offsets is in the segments.
+    pub(crate) fn materialised(&mut self, ends: &[(TopicPartition, u64)]) {
+        for (at, end) in ends {
+            if let Some(partition) = self.get_mut(*at) {
+                partition.materialised = *end;
             }
         }
-        while self.tail_bytes > keep_bytes {
-            let Some(at) = self.order.front().copied() else { return };
-            let Some(partition) = self.get_mut(at) else { return };
-            let Some(oldest) = partition.tail.front().filter(|oldest| oldest.next <= partition.materialised) else {
-                return;
-            };
+    }
+
+    /// Takes the oldest batches that are in the segments out of memory, down to `keep_bytes`, so many at most. They are to
+    /// be dropped once the lock is released.
+    #[must_use]
+    pub(crate) fn evict(&mut self, keep_bytes: usize, at_most: usize) -> Vec<Batch> {
+        let mut evicted = Vec::new();
+        while self.tail_bytes > keep_bytes && evicted.len() < at_most {
+            let Some(at) = self.order.front().copied() else { break };
+            let Some(partition) = self.get_mut(at) else { break };
+            let materialised = partition.materialised;
+            let Some(oldest) = partition.tail.pop_front_if(|oldest| oldest.next <= materialised) else { break };
             let bytes = oldest.batch.len();
-            partition.tail.pop_front();
+            evicted.push(oldest.batch);
             let start = partition.tail_start();
             while partition.aborted.front().is_some_and(|aborted| aborted.last < start) {
                 partition.aborted.pop_front();
@@ -148,6 +152,7 @@ impl View {
             self.tail_bytes -= bytes;
             self.order.pop_front();
         }
+        evicted
     }
 
     pub(crate) fn visible(&self, at: TopicPartition) -> Option<Visible> {

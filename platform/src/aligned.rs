@@ -39,9 +39,15 @@ impl AlignedBuf {
 
     /// Appends zeros up to the next block boundary.
     pub fn pad_to_block(&mut self) {
-        let len = self.len().next_multiple_of(BLOCK_BYTES);
-        self.reserve(len - self.len());
-        self.bytes.resize(self.start + len, 0);
+        self.grow_with_zeros(self.len().next_multiple_of(BLOCK_BYTES));
+    }
+
+    /// Appends zeros up to `len` bytes; a longer buffer stays as it is.
+    pub fn grow_with_zeros(&mut self, len: usize) {
+        if len > self.len() {
+            self.reserve(len - self.len());
+            self.bytes.resize(self.start + len, 0);
+        }
     }
 
     /// Makes room for `more` bytes.
@@ -97,5 +103,8 @@ mod tests {
         assert!(buf.is_empty());
         buf.pad_to_block();
         assert_eq!(buf.len(), 0, "an empty buffer is already padded");
+        buf.grow_with_zeros(3);
+        buf.grow_with_zeros(1);
+        assert_eq!(buf.as_slice(), [0; 3]);
     }
 }

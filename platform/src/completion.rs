@@ -51,6 +51,11 @@ impl<T> Completion<T> {
         }
     }
 
+    /// True once the value has come, until it is taken.
+    pub fn is_complete(&self) -> bool {
+        self.slot.lock().expect("no panic while completing").value.is_some()
+    }
+
     /// Takes the value if it has come.
     pub fn try_take(&self) -> Option<T> {
         self.slot.lock().expect("no panic while completing").value.take()

@@ -35,6 +35,16 @@ pub(crate) struct EndPlan {
     pub(crate) already: Vec<TxnId>,
 }
 
+/// Where a transaction stands; live ones with their producer id.
+#[derive(Clone, Copy, Debug)]
+enum Stand {
+    Open(i64),
+    Prepared(i64),
+    Committed,
+    Aborted,
+    Unknown,
+}
+
 /// Transactions by where they stand.
 #[derive(Debug, Default)]
 struct Sorted {
@@ -241,16 +251,15 @@ impl State {
 
     /// As [`State::plan_commit`] for one open transaction, without preparing it.
     pub(crate) fn plan_commit_open(&self, id: &TxnId) -> Result<EndPlan, CommitError> {
-        let asker = Asker::Attempt { owner: id.owner, attempt: id.attempt };
-        let mut sorted = self.sort(asker, std::slice::from_ref(id))?;
-        if !sorted.aborted.is_empty() {
-            return Err(CommitError::Aborted(sorted.aborted));
+        self.check_attempt(id.owner, id.attempt)?;
+        match self.stand(id) {
+            Stand::Open(producer) | Stand::Prepared(producer) => {
+                Ok(EndPlan { producers: vec![producer], now: vec![id.clone()], already: Vec::new() })
+            }
+            Stand::Committed => Ok(EndPlan { already: vec![id.clone()], ..EndPlan::default() }),
+            Stand::Aborted => Err(CommitError::Aborted(vec![id.clone()])),
+            Stand::Unknown => Err(CommitError::Unknown(vec![id.clone()])),
         }
-        if !sorted.unknown.is_empty() {
-            return Err(CommitError::Unknown(sorted.unknown));
-        }
-        sorted.open.append(&mut sorted.prepared);
-        Ok(EndPlan::new(sorted.open, sorted.committed))
     }
 
     /// Which transactions an abort ends: all of them or none.
@@ -273,17 +282,26 @@ impl State {
         let mut sorted = Sorted::default();
         for id in ids.iter().collect::<BTreeSet<_>>() {
             let foreign = matches!(asker, Asker::Attempt { owner, .. } if owner != id.owner);
-            let outcome = self.owners.get(&id.owner).and_then(|owner| owner.outcomes.get(id));
-            match (self.live(id), outcome) {
-                _ if foreign => sorted.unknown.push(id.clone()),
-                (Some((producer, txn)), _) if txn.phase == TxnPhase::Open => sorted.open.push((id.clone(), producer)),
-                (Some((producer, _)), _) => sorted.prepared.push((id.clone(), producer)),
-                (None, Some(Outcome::Committed)) => sorted.committed.push(id.clone()),
-                (None, Some(Outcome::Aborted)) => sorted.aborted.push(id.clone()),
-                (None, None) => sorted.unknown.push(id.clone()),
+            match if foreign { Stand::Unknown } else { self.stand(id) } {
+                Stand::Open(producer) => sorted.open.push((id.clone(), producer)),
+                Stand::Prepared(producer) => sorted.prepared.push((id.clone(), producer)),
+                Stand::Committed => sorted.committed.push(id.clone()),
+                Stand::Aborted => sorted.aborted.push(id.clone()),
+                Stand::Unknown => sorted.unknown.push(id.clone()),
             }
         }
         Ok(sorted)
+    }
+
+    fn stand(&self, id: &TxnId) -> Stand {
+        if let Some((producer, txn)) = self.live(id) {
+            return if txn.phase == TxnPhase::Open { Stand::Open(producer) } else { Stand::Prepared(producer) };
+        }
+        match self.owners.get(&id.owner).and_then(|owner| owner.outcomes.get(id)) {
+            Some(Outcome::Committed) => Stand::Committed,
+            Some(Outcome::Aborted) => Stand::Aborted,
+            None => Stand::Unknown,
+        }
     }
 
     /// One entry that ends all of `producers`, behind the rolls that make room for its markers.

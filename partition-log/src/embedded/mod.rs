@@ -140,14 +140,11 @@ impl Log {
     /// The name isn't one or is taken, there are too many, or the log is down.
     pub fn create_topic(&self, name: &str, partitions: u32) -> Result<TopicId, TopicError> {
         let shared = &self.inner.shared;
-        let (topic, waiter) = {
-            let mut core = shared.core()?;
+        shared.carry_out(|core| {
             let entry = core.state.plan_topic(name, partitions, &shared.limits)?;
             core.push(entry);
-            (core.state.names.get(name).copied().expect("just created"), core.wait_for_all())
-        };
-        self.inner.wait(&waiter)?;
-        Ok(topic)
+            Ok(core.state.names.get(name).copied().expect("just created"))
+        })
     }
 
     /// The topic of this name; created if it isn't there.
@@ -159,18 +156,16 @@ impl Log {
             Err(TopicError::Exists { .. }) => {}
             other => return other,
         }
-        let (found, waiter) = {
-            let mut core = self.inner.shared.core()?;
+        // Another handle may be creating it at this moment: wait for that.
+        self.inner.shared.carry_out(|core| {
             let found = core.state.topic_list().into_iter().find(|topic| topic.name == name);
-            (found.expect("topics never go"), core.wait_for_all())
-        };
-        if found.partitions != partitions {
-            let name = name.to_string();
-            return Err(TopicError::OtherPartitions { name, found: found.partitions, expected: partitions });
-        }
-        // Another handle may be creating it at this moment.
-        self.inner.wait(&waiter)?;
-        Ok(found.id)
+            let found = found.expect("topics never go");
+            if found.partitions != partitions {
+                let name = name.to_string();
+                return Err(TopicError::OtherPartitions { name, found: found.partitions, expected: partitions });
+            }
+            Ok(found.id)
+        })
     }
 
     /// All topics, in the order of their creation.
@@ -219,19 +214,21 @@ impl Log {
     /// # Errors
     /// The log is down.
     pub fn allocate_producer(&self) -> Result<i64, ProduceError> {
-        let (producer, waiter) = {
-            let mut core = self.inner.shared.core()?;
+        let shared = &self.inner.shared;
+        {
+            let mut core = shared.core()?;
+            if let (None, producer) = core.state.plan_producer() {
+                core.state.next_producer = producer + 1;
+                return Ok(producer);
+            }
+        }
+        // An id may leave this process only once its block is durable.
+        shared.carry_out(|core| {
             let (block, producer) = core.state.plan_producer();
-            let is_new = block.is_some();
             core.push_all(block);
             core.state.next_producer = producer + 1;
-            (producer, is_new.then(|| core.wait_for_all()))
-        };
-        // An id may leave this process only once its block is durable.
-        if let Some(waiter) = waiter {
-            self.inner.wait(&waiter)?;
-        }
-        Ok(producer)
+            Ok(producer)
+        })
     }
 
     /// Appends a batch as its producer made it, with the producer's own id, epoch and sequence: the entrance for clients
@@ -256,14 +253,12 @@ impl Log {
     /// This attempt or a newer one has claimed it already; attempts are used once.
     pub fn claim(&self, owner: &OwnerId, attempt: u64) -> Result<Owner, ClaimError> {
         let shared = &self.inner.shared;
-        let waiter = {
-            let mut core = shared.core()?;
+        shared.carry_out(|core| {
             let (claim, open) = core.state.plan_claim(*owner, attempt)?;
             core.push(claim);
             core.abort(&open, shared.wall(), &shared.limits);
-            core.wait_for_all()
-        };
-        self.inner.wait(&waiter)?;
+            Ok::<_, ClaimError>(())
+        })?;
         Ok(Owner::new(self.inner.clone(), *owner, attempt))
     }
 
@@ -311,7 +306,8 @@ impl Log {
     pub fn status(&self) -> Status {
         let shared = &self.inner.shared;
         let (generation, position, wal_bytes, wal_files) = {
-            let ring = shared.ring.lock().expect("no panic under the ring lock");
+            let wal = shared.wal();
+            let ring = &wal.ring;
             (ring.generation().number, ring.position(), ring.bytes(), ring.used())
         };
         let core = shared.lock();

@@ -67,8 +67,11 @@ impl Owner {
         core.push_all(entries);
         let next = &mut core.state.next_producer;
         *next = (*next).max(producer + 1);
+        let wake = core.wants_writer();
         drop(core);
-        shared.wake_writer();
+        if wake {
+            shared.wake_writer();
+        }
         Ok(Txn::new(self.inner.clone(), id, producer, epoch))
     }
 
@@ -98,15 +101,11 @@ impl Owner {
     /// # Errors
     /// Fenced; the log is down.
     pub fn transactions(&self) -> Result<Vec<TxnInfo>, TxnError> {
-        let (listed, waiter) = {
-            let mut core = self.inner.shared.core()?;
+        self.inner.shared.carry_out(|core| {
             core.state.check_attempt(self.id, self.attempt)?;
             let live = core.state.owners.get(&self.id).map(|owner| owner.live.values()).into_iter().flatten();
-            let listed = live.filter_map(|producer| core.state.txns.get(producer)).map(TxnInfo::of).collect();
-            (listed, core.wait_for_all())
-        };
-        self.inner.wait(&waiter)?;
-        Ok(listed)
+            Ok(live.filter_map(|producer| core.state.txns.get(producer)).map(TxnInfo::of).collect())
+        })
     }
 
     /// The outcomes that are still remembered of this owner's transactions, in order of their names.
@@ -114,15 +113,11 @@ impl Owner {
     /// # Errors
     /// Fenced; the log is down.
     pub fn outcomes(&self) -> Result<Vec<(TxnId, Outcome)>, TxnError> {
-        let (listed, waiter) = {
-            let mut core = self.inner.shared.core()?;
+        self.inner.shared.carry_out(|core| {
             core.state.check_attempt(self.id, self.attempt)?;
             let outcomes = core.state.owners.get(&self.id).map(|owner| owner.outcomes.iter());
-            let listed = outcomes.into_iter().flatten().map(|(id, outcome)| (id.clone(), *outcome)).collect();
-            (listed, core.wait_for_all())
-        };
-        self.inner.wait(&waiter)?;
-        Ok(listed)
+            Ok(outcomes.into_iter().flatten().map(|(id, outcome)| (id.clone(), *outcome)).collect())
+        })
     }
 
     /// Forgets the outcomes of ended transactions. Do so only with those that no retained manifest lists: committing them
@@ -132,12 +127,10 @@ impl Owner {
     /// Fenced; some are live or belong to another owner (nothing is forgotten then); the log is down.
     pub fn forget(&self, ids: &[TxnId]) -> Result<(), TxnError> {
         let shared = &self.inner.shared;
-        let waiter = {
-            let mut core = shared.core()?;
+        shared.carry_out(|core| {
             let entries = core.state.plan_forget(self.id, self.attempt, ids, &shared.limits)?;
             core.push_all(entries);
-            core.wait_for_all()
-        };
-        Ok(self.inner.wait(&waiter)?)
+            Ok(())
+        })
     }
 }

@@ -82,13 +82,11 @@ impl Txn {
     /// Fenced; too large to be ended together with what is prepared already (it stays open, abort it); the log is down.
     pub fn prepare(self) -> Result<Prepared, PrepareError> {
         let shared = &self.inner.shared;
-        let waiter = {
-            let mut core = shared.core()?;
+        shared.carry_out(|core| {
             let entry = core.state.plan_prepare(&self.id, shared.wall(), &shared.limits)?;
             core.push(entry);
-            core.wait_for_all()
-        };
-        self.inner.wait(&waiter)?;
+            Ok::<_, PrepareError>(())
+        })?;
         Ok(Prepared { id: self.id, bytes: self.bytes, records: self.records })
     }
 
@@ -117,29 +115,23 @@ impl Inner {
         plan: impl FnOnce(&crate::core::State) -> Result<EndPlan, CommitError>,
     ) -> Result<EndPlan, CommitError> {
         let shared = &self.shared;
-        let (plan, waiter) = {
-            let mut core = shared.core()?;
+        shared.carry_out(|core| {
             let plan = plan(&core.state)?;
             if !plan.producers.is_empty() {
                 let entries = core.state.end_entry(Outcome::Committed, &plan.producers, shared.wall(), &shared.limits);
                 core.push_all(entries);
             }
-            (plan, core.wait_for_all())
-        };
-        self.wait(&waiter)?;
-        Ok(plan)
+            Ok(plan)
+        })
     }
 
     /// Aborts all of `ids`; waits until that, or an earlier end of the same, is durable and visible.
     pub(super) fn abort(&self, asker: crate::core::decide::Asker, ids: &[TxnId]) -> Result<EndPlan, AbortError> {
         let shared = &self.shared;
-        let (plan, waiter) = {
-            let mut core = shared.core()?;
+        shared.carry_out(|core| {
             let plan = core.state.plan_abort(asker, ids)?;
             core.abort(&plan.producers, shared.wall(), &shared.limits);
-            (plan, core.wait_for_all())
-        };
-        self.wait(&waiter)?;
-        Ok(plan)
+            Ok(plan)
+        })
     }
 }

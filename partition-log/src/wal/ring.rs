@@ -40,6 +40,8 @@ pub(crate) struct Ring {
     position: u64,
     file_bytes: u64,
     extend_bytes: usize,
+    /// Made when a file first grows.
+    zeros: AlignedBuf,
 }
 
 /// The name of the n-th file.
@@ -73,6 +75,7 @@ impl Ring {
             position: header.start,
             file_bytes,
             extend_bytes,
+            zeros: AlignedBuf::default(),
         };
         let slot = ring.free_or_new()?;
         ring.enter(slot, header)?;
@@ -169,14 +172,12 @@ impl Ring {
     /// Writes zeros so that the file has written blocks up to `end` at least.
     fn extend(&mut self, index: usize, end: u64) -> Result<(), IoError> {
         let slot = &mut self.slots[index];
-        let mut zeros = AlignedBuf::default();
         while slot.written < end {
             let step = (self.extend_bytes as u64).min(self.file_bytes.saturating_sub(slot.written));
             let step = step.max(end - slot.written).next_multiple_of(BLOCK_BYTES as u64);
-            zeros.clear();
-            zeros.reserve(step as usize);
-            zeros.extend_from_slice(&vec![0; step as usize]);
-            slot.file.write_synced_at(zeros.as_slice(), slot.written).at("extend", &slot.path)?;
+            self.zeros.grow_with_zeros(step as usize);
+            let zeros = &self.zeros.as_slice()[..step as usize];
+            slot.file.write_synced_at(zeros, slot.written).at("extend", &slot.path)?;
             slot.written += step;
         }
         Ok(())

@@ -1,0 +1,155 @@
+//! One group made durable: one frame, one synced write, then its effects are shown and its waiters answered.
+//!
+//! There is no timer: the write in progress is the window in which the next group gathers.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use cutwater_platform::{BLOCK_BYTES, IoError};
+
+use super::frame::{Entry, FRAME_HEADER_BYTES, FrameBuilder};
+use super::ring::Ring;
+use crate::accept::{Group, Shared};
+use crate::error::OutcomeUnknown;
+use crate::materialise::Work;
+
+/// The write-ahead files and what a write needs.
+#[derive(Debug)]
+pub(crate) struct Wal {
+    pub(crate) ring: Ring,
+    builder: FrameBuilder,
+    /// Position up to which the last image covers the log.
+    imaged: u64,
+}
+
+impl Wal {
+    /// For a log whose base image covers everything below `imaged`.
+    pub(crate) fn new(ring: Ring, imaged: u64) -> Wal {
+        Wal { ring, builder: FrameBuilder::default(), imaged }
+    }
+}
+
+/// What became of an attempt to write a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It got on; there may be more to do.
+    Made,
+    /// The queue was empty.
+    None,
+    /// The materialiser is behind. It wakes the writer task when it has got on.
+    Blocked,
+}
+
+impl Shared {
+    /// The write-ahead files. A panic while they were locked has stopped the log already.
+    pub(crate) fn wal(&self) -> MutexGuard<'_, Wal> {
+        self.wal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes one group and shows it. Only for whoever leads.
+    pub(crate) fn write_group(&self) -> Result<Progress, IoError> {
+        if self.backlog.bytes() >= self.limits.unmaterialised_bytes {
+            return Ok(Progress::Blocked);
+        }
+        // The files are let go of before anybody is told: who listens may ask for the log's status.
+        let made = self.make_durable(&mut self.wal())?;
+        Ok(match made {
+            Made::Group(group, position) => {
+                self.publish(group, position);
+                Progress::Made
+            }
+            Made::Room => Progress::Made,
+            Made::NoRoom => Progress::Blocked,
+            Made::Nothing => Progress::None,
+        })
+    }
+
+    fn make_durable(&self, wal: &mut Wal) -> Result<Made, IoError> {
+        let mut core = self.lock();
+        if core.images_underway == 0 && core.check().is_ok() {
+            let due = wal.ring.position() - wal.imaged >= self.limits.checkpoint_bytes;
+            if due || (wal.ring.used() > 1 && wal.ring.used() >= self.limits.wal_files_max) {
+                core.push_image(None);
+            }
+        }
+        let Some((items, bytes)) = core.next_group(self.limits.group_bytes) else { return Ok(Made::Nothing) };
+        let padded = (FRAME_HEADER_BYTES + bytes).next_multiple_of(BLOCK_BYTES) as u64;
+        if bytes > 0 && !wal.ring.fits(padded) {
+            let full = !wal.ring.has_free() && wal.ring.used() >= self.limits.wal_files_max;
+            if full && core.images_underway > 0 && self.backlog.has_image() {
+                // The materialiser wakes the writer task once it has given files back.
+                return Ok(Made::NoRoom);
+            }
+            drop(core);
+            wal.ring.rotate()?;
+            return Ok(Made::Room);
+        }
+        let group = core.take_group(items, bytes);
+        drop(core);
+        let position = wal.ring.position();
+        if !group.entries.is_empty() {
+            wal.builder.begin();
+            group.entries.iter().for_each(|entry| wal.builder.push(entry));
+            let frame = wal.builder.finish(wal.ring.generation(), position, position);
+            self.platform.crash.reach("log.frame-buffered");
+            if let Err(e) = wal.ring.write(frame) {
+                let unknown = OutcomeUnknown { reason: e.to_string() };
+                group.waiters.iter().for_each(|waiter| waiter.complete(Err(unknown.clone())));
+                group.image.iter().for_each(|image| image.fail(&unknown));
+                return Err(e);
+            }
+            self.platform.crash.reach("log.frame-written");
+            self.reach_entries(&group.entries);
+        }
+        let position = wal.ring.position();
+        if group.image.is_some() {
+            wal.imaged = position;
+        }
+        Ok(Made::Group(group, position))
+    }
+
+    fn reach_entries(&self, entries: &[Entry]) {
+        for entry in entries {
+            let point = match entry {
+                Entry::Claim { .. } => "log.claim-written",
+                Entry::Prepare { .. } => "log.prepare-written",
+                Entry::End { .. } => "log.end-written",
+                Entry::TopicCreated { .. } => "log.topic-created",
+                Entry::ProducerBlock { .. } => "log.producer-block",
+                _ => continue,
+            };
+            self.platform.crash.reach(point);
+        }
+    }
+
+    /// Everything up to `position` is durable: shows it, answers, hands on. No lock is held but the lead, so that groups
+    /// are shown in their order.
+    fn publish(&self, group: Group, position: u64) {
+        if !group.effects.is_empty() {
+            let listeners = self.view.write().expect("no panic under the view lock").apply(&group.effects);
+            listeners.iter().for_each(|listener| listener.notify());
+        }
+        let answered = !group.waiters.is_empty();
+        group.waiters.iter().for_each(|waiter| waiter.complete(Ok(())));
+        if answered {
+            self.platform.crash.reach("log.acknowledged");
+        }
+        if !group.effects.is_empty() || group.image.is_some() {
+            let image = group.image.map(|image| (position, image));
+            if self.backlog.push(Work::new(group.effects, image), self.limits.gathered_bytes()) {
+                self.wake_materialiser();
+            }
+        }
+    }
+}
+
+/// What a write has come to.
+enum Made {
+    /// The group is durable, and so is everything below the position.
+    Group(Group, u64),
+    /// Room for the group, in the next file.
+    Room,
+    /// No room before the materialiser has given a file back.
+    NoRoom,
+    /// There is no group.
+    Nothing,
+}
