@@ -6,18 +6,45 @@
 //! * Commit: nothing.
 //! * A reader that goes away (`| head`) wants no more: the job ends, quietly if it has no other sink.
 //!
-//! A batch is turned into text first and written under one lock, so that lines of several workers don't mix.
+//! A batch is turned into text first and written under one lock, so that lines of several workers don't mix. A program that draws
+//! on the same terminal can have itself called around each write: [`around_writes`].
 
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cutwater_engine::config::GuaranteeKind;
 use cutwater_engine::error::SinkError;
 use cutwater_engine::id::CheckpointId;
 use cutwater_engine::sink::{CommitGroup, Honours, Prepare, Sink, SinkWriter, WriterId};
+
+/// What is called with each write to standard output, and must call it once.
+type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+
+/// Standard output is one for the whole process, and so is this.
+static AROUND: OnceLock<Around> = OnceLock::new();
+
+/// Has `around` called with each write to standard output, for the rest of the process: it must call the write once, and can take
+/// away before and bring back behind it what it has drawn there. Answers false, and changes nothing, if there is one already.
+pub fn around_writes(around: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> bool {
+    AROUND.set(Box::new(around)).is_ok()
+}
+
+/// Writes to standard output, to its end: what is left in its buffer would come out in the middle of something else.
+fn write_out(text: &[u8]) -> io::Result<()> {
+    let mut result = Ok(());
+    let mut write = || {
+        let mut out = io::stdout().lock();
+        result = out.write_all(text).and_then(|()| out.flush());
+    };
+    match AROUND.get() {
+        Some(around) => around(&mut write),
+        None => write(),
+    }
+    result
+}
 
 /// How a record becomes text.
 type Show<T> = Rc<dyn Fn(&T, &mut Vec<u8>) -> io::Result<()>>;
@@ -97,7 +124,7 @@ impl<T> SinkWriter for PrintWriter<T> {
         self.text.clear();
         let show = batch.iter().try_for_each(|record| (self.show)(record, &mut self.text));
         let written = show.and_then(|()| match &self.out {
-            None => io::stdout().lock().write_all(&self.text),
+            None => write_out(&self.text),
             Some(out) => match out.lock() {
                 Ok(mut out) => out.write_all(&self.text),
                 Err(_) => Err(io::Error::other("another writer panicked")),

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
 use cutwater_engine::error::RunError;
+use cutwater_sources_sinks::print::around_writes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing_subscriber::EnvFilter;
 
@@ -29,6 +30,15 @@ impl Console {
     /// True if progress is drawn over itself; else it comes as a line now and then.
     pub(super) fn is_terminal(&self) -> bool {
         self.terminal
+    }
+
+    /// If the job's data goes to a terminal as well, it is likely the same one: the line makes room for each write.
+    pub(super) fn make_room_for_data(&self) {
+        if self.terminal && io::stdout().is_terminal() {
+            let bar = self.bar.clone();
+            // A program that runs a second job has the first one's bar here, which is hidden by then.
+            around_writes(move |write| bar.suspend(write));
+        }
     }
 
     /// Shows, or updates, the line that is drawn over itself.

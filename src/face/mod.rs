@@ -155,6 +155,7 @@ fn live(
         options.guarantee,
         options.dir.display()
     ));
+    console.make_room_for_data();
     let control = Control::new();
     let watch = Watch::start(console, &signals, &control, &options.platform);
     let result = worker::run(build, options, &control);

@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests look at the real file system and clock and start real processes")]
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
@@ -28,6 +29,7 @@ fn the_job() {
     let args = std::iter::once("face").chain(args.lines()).map(OsString::from).collect::<Vec<_>>();
     let build = match job.as_str() {
         "print" => print_ten,
+        "print-slowly" => print_slowly,
         "print-much" => print_a_million,
         "print-and-write" => print_and_write,
         "panic" => panic_at_five,
@@ -42,6 +44,12 @@ fn the_job() {
 
 fn print_ten(job: &Job) -> Result<(), BuildError> {
     job.source("numbers", generate(job, 10, |n| n)).map(|n| format!("number {n}")).sink("out", print());
+    Ok(())
+}
+
+fn print_slowly(job: &Job) -> Result<(), BuildError> {
+    let numbers = job.source("numbers", generate(job, 60, |n| n).per_second(100));
+    numbers.map(|n| format!("number {n}")).sink("out", print());
     Ok(())
 }
 
@@ -186,6 +194,66 @@ fn a_reader_that_has_seen_enough_ends_the_job_quietly() {
     assert!(ran.err.contains("error: out: whoever read it has gone away") && !ran.err.contains("panic"), "{}", ran.err);
     let kept = ran.err.lines().find_map(|line| line.split_once("the data is kept in ")).expect("it is named").1;
     std::fs::remove_dir_all(kept.split(';').next().expect("a path")).expect("cleaned up");
+}
+
+/// Both ends of a new terminal.
+fn terminal() -> (File, File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it is ours");
+    let name = ptsname(&ours, vec![]).expect("it has a name").into_string().expect("in ASCII");
+    let theirs = File::options().read(true).write(true).open(name).expect("it is there");
+    (File::from(ours), theirs)
+}
+
+/// The lines that stay on a terminal, as far as this program moves about on it: to the left, and up by clearing a line.
+fn screen(bytes: &str) -> Vec<String> {
+    let (mut lines, mut line, mut column) = (vec![], Vec::<char>::new(), 0);
+    let mut rest = bytes.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\n' => lines.push(std::mem::take(&mut line).into_iter().collect()),
+            '\r' => column = 0,
+            '\u{1b}' => {
+                let code: String = std::iter::from_fn(|| rest.next_if(|c| !c.is_ascii_alphabetic())).collect();
+                match (code.as_str(), rest.next()) {
+                    ("[2", Some('K')) => line.clear(),
+                    ("[" | "[0", Some('K')) => line.truncate(column),
+                    _ => {}
+                }
+            }
+            c => {
+                line.resize(line.len().max(column + 1), ' ');
+                line[column] = c;
+                column += 1;
+            }
+        }
+    }
+    lines.push(line.into_iter().collect());
+    lines
+}
+
+#[test]
+fn data_and_progress_on_one_terminal_do_not_mix() {
+    let (mut ours, theirs) = terminal();
+    let mut command = command("print-slowly", &["--guarantee", "at-most-once", "--workers", "1"]);
+    command.env("TERM", "xterm").stdout(theirs.try_clone().expect("cloned")).stderr(theirs);
+    let mut child = command.spawn().expect("a process starts");
+    drop(command);
+    let mut bytes = vec![];
+    // Linux answers EIO when the last one has closed the other end.
+    let mut chunk = [0; 4096];
+    while let Ok(n @ 1..) = ours.read(&mut chunk) {
+        bytes.extend_from_slice(&chunk[..n]);
+    }
+    assert_eq!(child.wait().expect("our child").code(), Some(0));
+    let bytes = String::from_utf8_lossy(&bytes);
+    let first_progress = bytes.find("records read").expect("progress was drawn");
+    assert!(first_progress < bytes.rfind("number ").expect("data"), "while data was printed: {bytes:?}");
+    let lines = screen(&bytes);
+    let data: Vec<&str> = lines.iter().map(String::as_str).filter(|line| line.contains("number ")).collect();
+    assert_eq!(data, (0..60).map(|n| format!("number {n}")).collect::<Vec<_>>(), "{bytes:?}");
+    assert!(!lines.iter().any(|line| line.contains("records read")), "progress is taken away: {lines:?}");
 }
 
 #[test]
