@@ -59,6 +59,11 @@ pub mod prelude;
 
 pub use face::{Exit, Flags, Promise, main, main_from, main_named, run, run_with};
 
+/// The README's program compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// What [`mimalloc!`] names.
 #[cfg(feature = "mimalloc")]
 #[doc(hidden)]

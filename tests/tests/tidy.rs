@@ -104,6 +104,20 @@ fn nothing_unfinished_is_left_behind() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test of the sources reads the sources")]
+fn the_two_commands_of_the_readme_are_run_by_the_ci_as_they_stand_there() {
+    let read = |name: &str| std::fs::read_to_string(root().join(name)).expect("text");
+    let (readme, ci) = (read("README.md"), read(".ci/run"));
+    let block = readme.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of commands");
+    let commands: Vec<&str> = block.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).collect();
+    assert_eq!(commands.len(), 2, "{commands:?}");
+    assert_eq!(readme.matches("```sh").count(), 1, "all commands of the README are in one block");
+    for command in commands {
+        assert!(ci.lines().any(|line| line == command), "{command:?} is no line of .ci/run");
+    }
+}
+
 /// What stands between quotes after `reach(`, and what the tables in the docs have a row for.
 #[test]
 fn every_crash_point_in_the_code_has_a_row_in_the_docs_and_every_row_a_point() {
