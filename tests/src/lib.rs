@@ -5,6 +5,8 @@
 //! next life begins, with another number of workers. The last life is not struck. What readers then see must be exactly
 //! what plain Rust computes from the input.
 
+#![forbid(unsafe_code)]
+
 pub mod golden;
 
 use std::path::{Path, PathBuf};
@@ -39,8 +41,12 @@ impl Machine {
 
     /// A machine with this disk.
     pub fn on(disk: SimDisk, seed: u64) -> Machine {
-        let is_state = |path: &Path| path.parent().is_some_and(|dir| dir.ends_with("checkpoints/state"));
-        Machine { files: RefusingFiles::new(disk.clone(), is_state), disk, crashes: CrashCounts::new(), seed }
+        // The state of the golden job that most depends on being whole.
+        let is_counts = |path: &Path| {
+            let in_store = path.parent().is_some_and(|dir| dir.ends_with("checkpoints/state"));
+            in_store && path.file_stem().is_some_and(|name| name.to_string_lossy().ends_with("-counts"))
+        };
+        Machine { files: RefusingFiles::new(disk.clone(), is_counts), disk, crashes: CrashCounts::new(), seed }
     }
 
     /// Another machine with a copy of this one's disk.
@@ -74,7 +80,7 @@ impl Machine {
         &self.disk
     }
 
-    /// Its files, to refuse state files: a checkpoint that needs one is declined, and everything else works.
+    /// Its files, to refuse state files of running counts: a checkpoint that needs one is declined, and everything else works.
     pub fn state_files(&self) -> &RefusingFiles {
         &self.files
     }

@@ -230,6 +230,26 @@ fn a_restore_from_another_checkpoint_is_noticed() {
     assert!(restore(&without, 2, "one manifest less") < restore(&crashed.fork(2), 2, "all manifests"));
 }
 
+/// The second commit must be answered "already": it is the same right, used again.
+#[test]
+fn what_was_committed_and_not_recorded_is_committed_a_second_time_and_seen_once() {
+    let (machine, expected) = loaded(28);
+    machine.strike("group.committed", 4);
+    live(&machine, 2).expect_err("the power goes off");
+    let next = machine.next_life(End::Kill);
+    let report = live(&next, 3).expect("it goes on");
+    assert!(report.already_committed > 0, "{report}");
+    expected.assert_seen(&next, "committed twice");
+
+    let (machine, expected) = loaded(28);
+    machine.strike("group.commit-sent", 4);
+    live(&machine, 2).expect_err("the power goes off");
+    let next = machine.next_life(End::Kill);
+    let report = live(&next, 3).expect("it goes on");
+    assert_eq!(report.already_committed, 0, "nothing had been committed: {report}");
+    expected.assert_seen(&next, "committed once, by the next attempt");
+}
+
 /// What the judge says of a machine; `None` if it is content.
 fn judged(expected: &Expected, machine: &Machine) -> Option<String> {
     let judged = catch_unwind(AssertUnwindSafe(|| expected.assert_seen(machine, "planted")));

@@ -105,7 +105,6 @@ fn nothing_unfinished_is_left_behind() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a test of the sources reads the sources")]
 fn the_two_commands_of_the_readme_are_run_by_the_ci_as_they_stand_there() {
     let read = |name: &str| std::fs::read_to_string(root().join(name)).expect("text");
     let (readme, ci) = (read("README.md"), read(".ci/run"));

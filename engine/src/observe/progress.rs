@@ -156,8 +156,10 @@ impl Progress {
     }
 
     /// What the attempt did about transactions of earlier attempts.
-    pub(crate) fn settled(&self, recommitted: usize, aborted: usize) {
+    pub(crate) fn settled(&self, recommitted: usize, found_committed: usize, aborted: usize) {
         self.recommitted.store(recommitted as u64, ORDER);
+        self.transactions.fetch_add(recommitted as u64, ORDER);
+        self.already.fetch_add(found_committed as u64, ORDER);
         self.aborted.store(aborted as u64, ORDER);
     }
 

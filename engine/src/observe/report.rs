@@ -37,7 +37,7 @@ pub struct Report {
     pub committed: u64,
     /// Checkpoints declined in this run.
     pub declined: u64,
-    /// Transactions committed in this run.
+    /// Transactions committed in this run, those of earlier attempts that manifests list among them.
     pub transactions: u64,
     /// Transactions found committed already when they were committed again.
     pub already_committed: u64,

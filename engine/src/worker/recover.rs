@@ -35,6 +35,8 @@ pub(crate) struct Recovered {
     pub(crate) timeline: Vec<Kept>,
     /// Transactions of older attempts that were committed now, because manifests list them.
     pub(crate) recommitted: usize,
+    /// Transactions that manifests list and that were found committed already.
+    pub(crate) found_committed: usize,
     /// Transactions of older attempts that were aborted.
     pub(crate) aborted: usize,
 }
@@ -99,14 +101,34 @@ pub(crate) fn recover(
             let recorded = store.record_base(&owner, &base).map_err(refused)?;
             let aborted = settle(groups, &[])?;
             clean(store.as_ref(), &owner, recorded, &found, &[], &orphaned)?;
-            Recovered { store, owner, manifest: None, next, finished: false, timeline: vec![], recommitted: 0, aborted }
+            Recovered {
+                store,
+                owner,
+                manifest: None,
+                next,
+                finished: false,
+                timeline: vec![],
+                recommitted: 0,
+                found_committed: 0,
+                aborted,
+            }
         }
         Resolution::Resume(resume) => go_on(platform, store, owner, found, resume, groups)?,
         Resolution::Finished { manifest } => {
             let (manifest, published) = found.manifests.get(&manifest).expect("resolved from it");
             let kept = Kept::of(manifest, published.manifest_checksum(), true);
             let (manifest, next) = (Some(Arc::new(manifest.clone())), manifest.checkpoint.next());
-            Recovered { store, owner, manifest, next, finished: true, timeline: vec![kept], recommitted: 0, aborted: 0 }
+            Recovered {
+                store,
+                owner,
+                manifest,
+                next,
+                finished: true,
+                timeline: vec![kept],
+                recommitted: 0,
+                found_committed: 0,
+                aborted: 0,
+            }
         }
         Resolution::Fenced { by } => {
             tracing::warn!(by = by.0, "a newer attempt has taken over");
@@ -117,7 +139,7 @@ pub(crate) fn recover(
         }
         Resolution::Refuse(refusal) => return Err(Failure::Fatal(refusal.to_string())),
     };
-    progress.settled(recovered.recommitted, recovered.aborted);
+    progress.settled(recovered.recommitted, recovered.found_committed, recovered.aborted);
     progress.recovery(|t| t.settle = lap());
     Ok(recovered)
 }
@@ -139,7 +161,7 @@ fn go_on(
     let recorded = store.record_base(&owner, &base)?;
     platform.crash.reach("recovery.base-recorded");
 
-    let mut recommitted = 0;
+    let (mut recommitted, mut found_committed) = (0, 0);
     for name in &resume.recommit {
         let (manifest, _) = found.manifests.get(name).expect("resolved from it");
         let handles = |group: &str| {
@@ -152,6 +174,7 @@ fn go_on(
         }
         let committed = commit(groups, handles)?;
         recommitted += committed.now;
+        found_committed += committed.already;
         tracing::info!(
             checkpoint = name.checkpoint.0,
             now = committed.now,
@@ -183,6 +206,7 @@ fn go_on(
         finished: resume.is_final,
         timeline,
         recommitted,
+        found_committed,
         aborted,
     })
 }
