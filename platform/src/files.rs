@@ -101,21 +101,33 @@ pub trait Files: Send + Sync + fmt::Debug {
         Ok(self.kind(path)?.is_some())
     }
 
-    /// Creates a directory and its missing ancestors, and syncs the parent of each that it created.
+    /// Creates a directory and its missing ancestors, and makes the name of each that it created durable, and the name of the
+    /// deepest that was there already: an earlier call may have been killed between creating it and syncing its parent.
+    ///
+    /// Ancestors above that are taken as they are. Whoever can't be sure who made them syncs those too, as the log and the
+    /// checkpoint store do.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's. That the parent of what was there already can't be synced because it may not be read, or is
+    /// read-only, is no error: then no earlier call can have created anything in it.
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        if path.as_os_str().is_empty() || self.kind(path)? == Some(true) {
-            return Ok(());
+        let Some(parent) = path.parent() else { return Ok(()) };
+        let sync_parent = || self.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+        if self.kind(path)? == Some(true) {
+            use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+            return match sync_parent() {
+                Err(e) if matches!(e.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported) => {
+                    Ok(())
+                }
+                other => other,
+            };
         }
-        let parent = path.parent().unwrap_or(Path::new(""));
         self.create_dir_all(parent)?;
         match self.create_dir(path) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && self.kind(path)? == Some(true) => {}
             other => other?,
         }
-        self.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+        sync_parent()
     }
 
     /// Reads a whole file of at most `limit_bytes`.
@@ -210,6 +222,9 @@ pub trait File: Send + Sync + fmt::Debug {
     /// # Errors
     /// The operating system's.
     fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Suggests that the system begin to write `len` bytes at `offset` to the disk, so that a later sync finds little left.
+    /// Promises nothing and doesn't wait; the default does nothing.
+    fn start_write_back(&self, _offset: u64, _len: u64) {}
     /// Makes all bytes and the size durable.
     ///
     /// # Errors

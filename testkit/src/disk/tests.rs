@@ -186,6 +186,22 @@ fn a_new_directory_needs_its_parent_synced_too() {
 }
 
 #[test]
+fn a_directory_that_a_killed_process_left_unsynced_is_made_durable_by_whoever_creates_it_again() {
+    for (path, killed_at) in [("a", 1), ("a/b", 1), ("a/b", 3), ("a/b/c", 5)] {
+        let disk = SimDisk::new();
+        // Each directory is a step, and so is the sync behind it.
+        disk.crash_at_step(killed_at + 1);
+        disk.create_dir_all(p(path)).expect_err("it is struck in a sync");
+        let next = disk.kill();
+        next.create_dir_all(p(path)).expect("created again");
+        assert!(
+            next.restart(LossPolicy::AllLost, 0).exists(p(path)).expect("readable"),
+            "{path}, killed at {killed_at}"
+        );
+    }
+}
+
+#[test]
 fn a_rename_is_kept_or_lost_whole_and_replaces() {
     let (disk, _) = with_durable(b"old");
     disk.publish_bytes(p("new"), b"new").expect("published");
