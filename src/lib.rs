@@ -48,6 +48,8 @@
 //! Reading order for whoever uses it: [`prelude`], [`operators`], [`connectors`], [`main`] and [`Flags`]. For whoever wants
 //! to know how it works: the head of [`engine`], then the modules in the order in which it lists them.
 
+#![forbid(unsafe_code)]
+
 pub use cutwater_engine as engine;
 pub use cutwater_operators as operators;
 pub use cutwater_partition_log as partition_log;

@@ -117,8 +117,8 @@ fn running(workload: UniformKeys, workers: usize, guarantee: Guarantee) -> Figur
     })
 }
 
-/// The same work written on timely alone: the same generator, hash, division by key group and table; no frames, no credits,
-/// no barriers, no snapshots.
+/// The same work written on timely alone: the same generator, hash, division by key group, table and ordered counts at the
+/// end; no frames, no credits, no barriers, no snapshots.
 fn plain(workload: UniformKeys, workers: usize) -> Figure {
     let config = match workers {
         1 => timely::Config::thread(),
@@ -154,17 +154,22 @@ fn plain(workload: UniformKeys, workers: usize) -> Figure {
                         }
                     }
                 })
-                .unary::<CapacityContainerBuilder<Vec<()>>, _, _, _>(
+                .unary_frontier::<CapacityContainerBuilder<Vec<(u64, u64)>>, _, _, _>(
                     Exchange::new(move |key: &u64| owners[usize::from(group_of(key.key_hash(), groups).0)]),
                     "count",
-                    |_, _| {
+                    |capability, _| {
                         let mut table: Table<u64, u64> = Table::new(CanonicalKey::key_hash, 1);
-                        move |input, _| {
+                        let mut capability = Some(capability);
+                        move |(input, frontier), output| {
                             input.for_each(|_, keys| {
-                                for key in keys.drain(..) {
-                                    *table.entry(key.key_hash(), &key, || 0) += 1;
-                                }
+                                table.visit(keys, |key| *key, CanonicalKey::key_hash, || 0, |_, count| *count += 1);
+                                keys.clear();
                             });
+                            if let Some(held) = capability.take_if(|_| frontier.is_empty()) {
+                                let mut counts = table.drain();
+                                counts.sort_unstable();
+                                output.session(&held).give_iterator(counts.into_iter());
+                            }
                         }
                     },
                 );

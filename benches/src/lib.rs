@@ -4,6 +4,8 @@
 //! machines drift, ratios within a round don't. CPU time stands beside wall time, because wall time on a shared machine is
 //! noise.
 
+#![forbid(unsafe_code)]
+
 use std::fmt::Write as _;
 use std::time::Duration;
 

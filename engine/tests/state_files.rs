@@ -258,7 +258,7 @@ fn blocks_that_were_swapped_or_come_from_another_file_are_refused() {
         (0..3).map(|n| header + n * len).collect()
     };
     let len = starts[1] - starts[0];
-    assert_eq!(bytes.len(), starts[2] + len + 40);
+    assert_eq!(bytes.len(), starts[2] + len + 48);
     assert_eq!(reread(&world, &file, &bytes).expect("whole"), 3);
     let mut swapped = bytes.clone();
     swapped.copy_within(starts[1]..starts[1] + len, starts[0]);
@@ -290,13 +290,17 @@ fn other_types_another_version_and_another_state_are_refused_by_name() {
 }
 
 #[test]
-fn a_newer_format_and_a_foreign_file_are_called_by_name() {
+fn another_format_and_a_foreign_file_are_called_by_name() {
     let (_sim, world) = world();
     let (file, bytes) = small(&world);
     let mut newer = bytes.clone();
     newer[8..12].copy_from_slice(&9u32.to_le_bytes());
     let newer = reread(&world, &file, &newer).expect_err("newer");
     assert!(matches!(newer, StateLoadError::Read(ReadError::Newer { found: 9, .. })), "{newer}");
+    let mut older = bytes.clone();
+    older[8..12].copy_from_slice(&1u32.to_le_bytes());
+    let older = reread(&world, &file, &older).expect_err("older");
+    assert!(matches!(older, StateLoadError::Read(ReadError::Older { found: 1, .. })), "{older}");
     let foreign = reread(&world, &file, &vec![b'x'; bytes.len()]).expect_err("foreign");
     assert!(matches!(foreign, StateLoadError::Read(ReadError::Foreign { .. })), "{foreign}");
 }

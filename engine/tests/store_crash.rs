@@ -118,7 +118,7 @@ fn live(sim: &SimPlatform, acknowledged: &mut Acknowledged, rounds: u64) -> Resu
         let kind = if checkpoint % 3 == 0 { StateFileKind::Base } else { StateFileKind::Delta };
         let frozen = frozen(&mut state, kind);
         let files = cutwater_engine::snapshot::SnapshotFiles::new(store.clone(), owner, platform.crash.clone());
-        let written = files.write(&origin(checkpoint, 1, 0), &mut [frozen]).map_err(|e| match e {
+        let written = files.write(&origin(checkpoint, 1, 0), vec![frozen]).map_err(|e| match e {
             cutwater_engine::snapshot::WriteError::Store(e) => e,
             other => panic!("{other}"),
         })?;

@@ -217,12 +217,12 @@ fn write_with_failing_sync(platform: &Platform, sim: &SimPlatform, nth: u64, fau
     let mut state: State<u64, u64> = State::new(name("counts"), 1);
     state.insert(1, 1);
     sim.disk().fail_sync(nth, fault);
-    let mut states = [frozen(&mut state, StateFileKind::Base)];
-    let error = files.write(&origin(1, 1, 0), &mut states).expect_err("a sync fails");
+    let states = vec![frozen(&mut state, StateFileKind::Base)];
+    let error = files.write(&origin(1, 1, 0), states).expect_err("a sync fails");
     assert!(matches!(error, WriteError::Store(StoreError::Unknown { .. })), "{error}");
     state.insert(2, 2);
-    let mut states = [frozen(&mut state, StateFileKind::Base)];
-    let error = files.write(&origin(2, 1, 0), &mut states).expect_err("poisoned");
+    let states = vec![frozen(&mut state, StateFileKind::Base)];
+    let error = files.write(&origin(2, 1, 0), states).expect_err("poisoned");
     assert!(matches!(error, WriteError::Store(StoreError::Poisoned { .. })), "{error}");
     let encoded = manifest(owner, 3, vec![snapshot(0)]).encode().expect("consistent");
     let error = store.publish_manifest(&owner, &encoded).expect_err("poisoned");

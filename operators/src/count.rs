@@ -51,7 +51,8 @@ impl<K: 'static, T: 'static, M: TimeMode> Count<K, T, M> for Keyed<K, T, M> {
         let make = |setup: &OperatorSetup| {
             let counts = Rc::new(RefCell::new(new_counts()));
             let limit = setup.environment.limits.state_bytes;
-            Ok(Box::new(Running::<K, T, M> { counts, limit, records: PhantomData }) as Box<dyn Operator>)
+            Ok(Box::new(Running::<K, T, M> { counts, limit, numbers: vec![], records: PhantomData })
+                as Box<dyn Operator>)
         };
         self.operator(name, "count", 1, make).stream::<(K, u64), M>(0)
     }
@@ -66,6 +67,8 @@ pub(crate) fn new_counts<K: StateKey>() -> State<K, u64> {
 struct Running<K, T, M> {
     counts: Rc<RefCell<State<K, u64>>>,
     limit: usize,
+    /// The counts of the records of one batch.
+    numbers: Vec<u64>,
     records: PhantomData<fn(T, M)>,
 }
 
@@ -81,13 +84,18 @@ where
         let records = batch.take_wire::<(K, M::Of<T>)>();
         cx.counters().passed += records.len() as u64;
         let mut counts = self.counts.borrow_mut();
-        let mut counted = Vec::with_capacity(records.len());
-        for (key, record) in records {
-            let count = counts.entry(&key, || 0);
-            *count += 1;
-            let count = *count;
-            counted.push(M::with(&record, (key, count)));
-        }
+        let numbers = &mut self.numbers;
+        numbers.clear();
+        counts.visit(
+            &records,
+            |(key, _)| key,
+            || 0,
+            |_, count| {
+                *count += 1;
+                numbers.push(*count);
+            },
+        );
+        let counted = records.into_iter().zip(numbers).map(|((key, record), n)| M::with(&record, (key, *n))).collect();
         counts.check_limit(self.limit).map_err(|e| OperatorError::Failed(e.to_string()))?;
         cx.emit(0, counted);
         Ok(Flow::Done)

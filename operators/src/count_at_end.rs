@@ -2,7 +2,7 @@
 //!
 //! * Emits: when the watermark reaches the end of time (every source is exhausted), each key with its count, in the order of
 //!   the keys' canonical encodings. Nothing before; on an endless source, never.
-//! * State: a number per key, in the state `counts`; drained as it is emitted.
+//! * State: a number per key, in the state `counts`; drained when the end has come.
 //! * At a barrier: the counts that changed are written. A million counts are emitted as there is room; a barrier waits for
 //!   the last of them, so a restore finds either all counts or none.
 //! * Counts: every record as *absorbed*.
@@ -67,8 +67,8 @@ impl<K: 'static, T: 'static, M: TimeMode> CountAtEnd<K, T, M> for Keyed<K, T, M>
 struct AtEnd<K, R> {
     counts: Rc<RefCell<State<K, u64>>>,
     limit: usize,
-    /// Keys whose counts are still to be emitted.
-    draining: std::vec::IntoIter<K>,
+    /// What is still to be emitted.
+    draining: std::vec::IntoIter<(K, u64)>,
     records: PhantomData<fn(R)>,
 }
 
@@ -77,9 +77,7 @@ impl<K: Data + CanonicalKey + StateKey, R: Data> Operator for AtEnd<K, R> {
         let records = batch.take_wire::<(K, R)>();
         cx.counters().absorbed += records.len() as u64;
         let mut counts = self.counts.borrow_mut();
-        for (key, _) in &records {
-            *counts.entry(key, || 0) += 1;
-        }
+        counts.visit(&records, |(key, _)| key, || 0, |_, count| *count += 1);
         counts.check_limit(self.limit).map_err(|e| OperatorError::Failed(e.to_string()))?;
         Ok(Flow::Done)
     }
@@ -89,23 +87,17 @@ impl<K: Data + CanonicalKey + StateKey, R: Data> Operator for AtEnd<K, R> {
         if watermark < Watermark::MAX {
             return Ok(Flow::Done);
         }
-        let keys = self.counts.borrow().iter().map(|(key, _)| key.clone()).collect();
-        self.draining = in_canonical_order(keys).into_iter();
+        self.draining = in_canonical_order(self.counts.borrow_mut().drain(), |(key, _)| key).into_iter();
         self.resume(cx)
     }
 
     fn resume(&mut self, cx: &mut Context<'_>) -> Result<Flow, OperatorError> {
-        let mut counts = self.counts.borrow_mut();
         while self.draining.len() > 0 {
             let len = cx.room().min(cx.batch_records());
             if len == 0 {
                 return Ok(Flow::Pending);
             }
-            let counted = self.draining.by_ref().take(len).map(|key| {
-                let count = counts.remove(&key).expect("the keys were taken from the counts");
-                (key, count)
-            });
-            cx.emit(0, counted.collect());
+            cx.emit(0, self.draining.by_ref().take(len).collect());
         }
         cx.watermark(Watermark::MAX);
         Ok(Flow::Done)

@@ -12,13 +12,13 @@ struct Place {
     index: usize,
 }
 
-/// Sorts keys by their canonical encodings. One allocation for all encodings: there may be a million keys.
-pub(crate) fn in_canonical_order<K: CanonicalKey>(keys: Vec<K>) -> Vec<K> {
-    let mut bytes = Vec::with_capacity(keys.len() * 16);
-    let mut places = Vec::with_capacity(keys.len());
-    for (index, key) in keys.iter().enumerate() {
+/// Sorts items by the canonical encodings of their keys. One allocation for all encodings: there may be a million keys.
+pub(crate) fn in_canonical_order<T, K: CanonicalKey>(items: Vec<T>, key: impl Fn(&T) -> &K) -> Vec<T> {
+    let mut bytes = Vec::with_capacity(items.len() * 16);
+    let mut places = Vec::with_capacity(items.len());
+    for (index, item) in items.iter().enumerate() {
         let begin = bytes.len();
-        key.canonical(&mut bytes);
+        key(item).canonical(&mut bytes);
         let encoding = &bytes[begin..];
         let mut prefix = [0; 8];
         let known = encoding.len().min(8);
@@ -28,8 +28,8 @@ pub(crate) fn in_canonical_order<K: CanonicalKey>(keys: Vec<K>) -> Vec<K> {
     // Equal prefixes are settled by the whole encodings: zeros that fill up a short one could be part of a longer one.
     let encoding = |p: &Place| &bytes[p.begin..p.end];
     places.sort_unstable_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| encoding(a).cmp(encoding(b))));
-    let mut keys: Vec<Option<K>> = keys.into_iter().map(Some).collect();
-    places.into_iter().filter_map(|place| keys[place.index].take()).collect()
+    let mut items: Vec<Option<T>> = items.into_iter().map(Some).collect();
+    places.into_iter().filter_map(|place| items[place.index].take()).collect()
 }
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
         keys.reverse();
         let mut expected = keys.clone();
         expected.sort_by_key(canonical_bytes::<Vec<u8>>);
-        assert_eq!(in_canonical_order(keys), expected);
-        assert_eq!(in_canonical_order(vec![300u64, 2, 1]), [1, 2, 300]);
+        assert_eq!(in_canonical_order(keys, |key| key), expected);
+        assert_eq!(in_canonical_order(vec![300u64, 2, 1], |key| key), [1, 2, 300]);
     }
 }

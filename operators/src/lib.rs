@@ -44,6 +44,8 @@
 //! assert_eq!(bad.take_records()[0].reason, "no space");
 //! ```
 
+#![forbid(unsafe_code)]
+
 pub mod count;
 pub mod count_at_end;
 pub mod filter;

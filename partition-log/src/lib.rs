@@ -32,6 +32,8 @@
 //!
 //! What it deliberately doesn't do: replication (one machine; the same API has a Kafka twin), retention, compaction.
 
+#![forbid(unsafe_code)]
+
 pub mod batch;
 pub mod config;
 pub mod embedded;

@@ -15,6 +15,8 @@
 //! [`os_files`], [`spawn`] (tasks that a thread or a test can step), [`completion`] (waiting for one answer), [`clock`],
 //! [`random`], [`crash`] (named points at which a test, or a real `kill -9`, may strike).
 
+#![forbid(unsafe_code)]
+
 pub mod aligned;
 pub mod clock;
 pub mod completion;

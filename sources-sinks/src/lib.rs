@@ -13,6 +13,8 @@
 //! Each connector's file opens with the same four lines: guarantee, position, what is staged at a barrier, what commit does.
 //! [`codec`] turns records into bytes and back.
 
+#![forbid(unsafe_code)]
+
 pub mod codec;
 pub mod collection;
 pub mod csv;

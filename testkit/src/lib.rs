@@ -43,6 +43,8 @@
 //!
 //! Depends on `cutwater-platform` alone: engine and log are judged from outside.
 
+#![forbid(unsafe_code)]
+
 pub mod checker;
 pub mod clock;
 pub mod crash;

@@ -75,6 +75,22 @@ fn only_the_workers_know_timely() {
 }
 
 #[test]
+fn unsafe_code_is_in_one_file() {
+    let mut allowed = vec![];
+    for dir in
+        ["src", "platform", "testkit", "partition-log", "engine", "operators", "sources-sinks", "examples", "benches"]
+    {
+        let text_of = |(file, text): (String, String)| text.contains("allow(unsafe_code)").then_some(file);
+        allowed.extend(sources(dir).into_iter().filter_map(text_of));
+        let root = if dir == "src" { "src/lib.rs".to_string() } else { format!("{dir}/src/lib.rs") };
+        if let Some((file, text)) = sources(dir).into_iter().find(|(file, _)| *file == root) {
+            assert!(dir == "engine" || text.contains("#![forbid(unsafe_code)]"), "{file} doesn't forbid unsafe code");
+        }
+    }
+    assert_eq!(allowed, ["engine/src/state/table/slots.rs"], "one named module, with its reasons");
+}
+
+#[test]
 fn decisions_do_no_io_and_read_no_clock() {
     for dir in ["engine/src/barrier", "engine/src/checkpoint", "engine/src/exchange", "partition-log/src/core"] {
         for (file, text) in sources(dir) {

@@ -1,21 +1,22 @@
 //! The bytes of a state file; `docs/formats/state-file.md` has the tables.
 //!
 //! ```text
-//!   prefix (24 bytes) | header | block | block | ... | footer (40 bytes)
+//!   prefix (24 bytes) | header | block | block | ... | footer (48 bytes)
 //! ```
 //!
 //! Every byte is covered by a checksum. Those of blocks and footer are seeded with the header's, and those of blocks with
-//! their number too: a block that was moved, or that comes from another file, is as wrong as one with a flipped bit.
+//! their number too: a block that was moved, or that comes from another file, is as wrong as one with a flipped bit. The
+//! footer's covers those of all blocks, and so stands for the whole file: each byte is hashed once.
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 
 use crate::checkpoint::StateFileKind;
 use crate::exchange::GroupRange;
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId};
 
 /// The format version that this program writes.
-pub const STATE_FORMAT: u32 = 1;
+pub const STATE_FORMAT: u32 = 2;
 /// A block is closed once its entries have this many bytes.
 pub const BLOCK_TARGET_BYTES: usize = 256 * 1024;
 
@@ -27,8 +28,8 @@ pub(crate) const FOOTER_MAGIC: [u8; 8] = *b"CWSTEND\0";
 pub(crate) const PREFIX_BYTES: usize = 24;
 /// Length, entries, checksum.
 pub(crate) const BLOCK_HEADER_BYTES: usize = 16;
-/// Magic, blocks, entries, bytes in blocks, checksum.
-pub(crate) const FOOTER_BYTES: usize = 40;
+/// Magic, blocks, entries, bytes in blocks, checksum of the blocks' checksums, checksum.
+pub(crate) const FOOTER_BYTES: usize = 48;
 /// A header is never longer; it holds numbers and one short name.
 pub(crate) const HEADER_MAX_BYTES: usize = 4096;
 
@@ -82,24 +83,36 @@ pub(crate) fn block_checksum(seed: u64, number: u64, entries: u32, payload: &[u8
 }
 
 /// What the footer says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Default)]
 pub(crate) struct Totals {
     pub(crate) blocks: u64,
     pub(crate) entries: u64,
     /// Bytes in blocks, their headers not counted.
-    pub(crate) payload: u64,
+    payload: u64,
+    /// Of the checksums of all blocks, in their order.
+    checksums: Box<Xxh3>,
 }
 
 impl Totals {
-    pub(crate) fn encode(self, seed: u64) -> [u8; FOOTER_BYTES] {
+    /// One more block.
+    pub(crate) fn add(&mut self, entries: u32, payload: usize, checksum: u64) {
+        self.blocks += 1;
+        self.entries += u64::from(entries);
+        self.payload += payload as u64;
+        self.checksums.update(&checksum.to_le_bytes());
+    }
+
+    /// The footer, and the checksum at its end, which stands for the whole file.
+    pub(crate) fn encode(&self, seed: u64) -> ([u8; FOOTER_BYTES], u64) {
         let mut bytes = [0; FOOTER_BYTES];
         bytes[0..8].copy_from_slice(&FOOTER_MAGIC);
         bytes[8..16].copy_from_slice(&self.blocks.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.entries.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.payload.to_le_bytes());
-        let checksum = xxh3_64_with_seed(&bytes[..32], seed);
-        bytes[32..40].copy_from_slice(&checksum.to_le_bytes());
-        bytes
+        bytes[32..40].copy_from_slice(&self.checksums.digest().to_le_bytes());
+        let checksum = xxh3_64_with_seed(&bytes[..40], seed);
+        bytes[40..48].copy_from_slice(&checksum.to_le_bytes());
+        (bytes, checksum)
     }
 }
 

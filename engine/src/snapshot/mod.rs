@@ -4,12 +4,14 @@
 //!   layout     every name in the store, built and parsed in one place
 //!   envelope   magic, version, length, checksum around small records        format   the same for state files, in blocks
 //!   manifest   what makes a checkpoint complete (I-5)                        writer, reader, chain   state files
+//!   entry      keys and values as bytes
 //!   store      the trait: what a checkpoint store must promise               fs       a directory that keeps the promise
 //! ```
 //!
 //! Which files may go is decided in `checkpoint/retain.rs`. `docs/formats/` has the bytes; `docs/recovery-checkpoints.md` what is found after a crash at each point.
 
 mod chain;
+mod entry;
 mod envelope;
 mod format;
 mod fs;
@@ -21,7 +23,9 @@ mod store;
 mod writer;
 
 pub use chain::{BrokenChain, Chain, ChainLimits};
+pub(crate) use entry::{read_entry, write_entry};
 pub use envelope::EnvelopeError;
+pub(crate) use format::BLOCK_HEADER_BYTES;
 pub use format::{BLOCK_TARGET_BYTES, STATE_FORMAT, StateFileHeader};
 pub use fs::FsStore;
 pub use layout::{
@@ -33,4 +37,5 @@ pub use manifest::{
 pub use reader::{Block, ReadError, StateFileReader};
 pub use record::{Base, Claimant, CommittedRecord, ManifestPoint};
 pub use store::{CheckpointStore, Owner, StateFileOut, StoreError, StoreListing};
-pub use writer::{BlockWriter, SnapshotFiles, SnapshotOrigin, WriteError, WrittenState};
+pub(crate) use writer::write_file;
+pub use writer::{SnapshotFiles, SnapshotOrigin, WriteError, WrittenState};

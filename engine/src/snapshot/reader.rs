@@ -7,15 +7,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cutwater_platform::{File, IoError};
-use thiserror::Error;
-use xxhash_rust::xxh3::Xxh3;
-
 use super::format::{
     BLOCK_HEADER_BYTES, FOOTER_BYTES, FOOTER_MAGIC, HEADER_MAX_BYTES, MAGIC, PREFIX_BYTES, STATE_FORMAT,
     StateFileHeader, Totals, block_checksum, header_checksum, number,
 };
 use crate::checkpoint::StateFile;
+use cutwater_platform::{File, IoError};
+use thiserror::Error;
 
 /// A state file isn't what it should be. The way out: restore an older checkpoint whose files are whole, or bring the file
 /// back from a copy.
@@ -36,6 +34,17 @@ pub enum ReadError {
     /// Written by a newer program.
     #[error("{file} has format version {found}, and this program knows up to {STATE_FORMAT}; use a newer program")]
     Newer {
+        /// The file.
+        file: String,
+        /// Its version.
+        found: u32,
+    },
+    /// Written before the first release, in a format that is no longer read.
+    #[error(
+        "{file} has format version {found}, which only programs before the first release wrote; this one reads \
+         {STATE_FORMAT}. Finish the job with the program that wrote it, or start it anew in another directory"
+    )]
+    Older {
         /// The file.
         file: String,
         /// Its version.
@@ -69,7 +78,6 @@ pub struct StateFileReader {
     seed: u64,
     position: u64,
     totals: Totals,
-    hash: Box<Xxh3>,
     buffer: Vec<u8>,
 }
 
@@ -79,7 +87,7 @@ impl fmt::Debug for StateFileReader {
     }
 }
 
-/// Some entries, one behind the other, each `(key, Option<value>)` in postcard.
+/// Some entries, one behind the other, each `(key, Option<value>)` as `snapshot/entry` encodes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
     /// The file's name.
@@ -110,6 +118,9 @@ impl StateFileReader {
         if version > STATE_FORMAT {
             return Err(ReadError::Newer { file: name, found: version });
         }
+        if version < STATE_FORMAT {
+            return Err(ReadError::Older { file: name, found: version });
+        }
         if len != expected.bytes {
             return Err(damaged(&name, len, format!("it has {len} bytes, and the manifest says {}", expected.bytes)));
         }
@@ -124,7 +135,7 @@ impl StateFileReader {
             return Err(damaged(&name, 16, "the checksum of its header is wrong".to_owned()));
         }
         let header: StateFileHeader = match postcard::take_from_bytes(&buffer) {
-            Ok((header, [])) if version == STATE_FORMAT => header,
+            Ok((header, [])) => header,
             _ => return Err(damaged(&name, PREFIX_BYTES as u64, "its header doesn't decode".to_owned())),
         };
         if (header.kind, header.entries) != (expected.kind, expected.entries) {
@@ -134,12 +145,9 @@ impl StateFileReader {
             );
             return Err(ReadError::Other { file: name, what });
         }
-        let mut hash = Box::new(Xxh3::new());
-        hash.update(&prefix);
-        hash.update(&buffer);
         let position = PREFIX_BYTES as u64 + header_len;
         let totals = Totals::default();
-        Ok(StateFileReader { file, expected: expected.clone(), header, seed, position, totals, hash, buffer })
+        Ok(StateFileReader { file, expected: expected.clone(), header, seed, position, totals, buffer })
     }
 
     /// What the file says about itself.
@@ -181,12 +189,11 @@ impl StateFileReader {
         buffer.resize(length as usize, 0);
         self.read(&mut buffer)?;
         self.buffer = buffer;
-        if block_checksum(self.seed, self.totals.blocks, entries, &self.buffer) != number(&head[8..16]) {
+        let checksum = number(&head[8..16]);
+        if block_checksum(self.seed, self.totals.blocks, entries, &self.buffer) != checksum {
             return Err(self.damaged(at, "the checksum of a block is wrong"));
         }
-        self.totals.blocks += 1;
-        self.totals.entries += u64::from(entries);
-        self.totals.payload += length;
+        self.totals.add(entries, self.buffer.len(), checksum);
         Ok(Some(Block { file: &self.expected.name, entries, bytes: &self.buffer }))
     }
 
@@ -206,15 +213,15 @@ impl StateFileReader {
         }
         let mut footer = [0; FOOTER_BYTES];
         self.read(&mut footer)?;
-        if footer[..8] != FOOTER_MAGIC || footer != self.totals.encode(self.seed) {
+        let (expected, checksum) = self.totals.encode(self.seed);
+        if footer[..8] != FOOTER_MAGIC || footer != expected {
             return Err(self.damaged(footer_at, "the footer doesn't fit what stands before it"));
         }
         if self.totals.entries != self.header.entries {
             return Err(self.damaged(footer_at, "there are more or fewer entries than the header says"));
         }
-        let found = self.hash.digest();
-        if found != self.expected.checksum {
-            let what = format!("checksum {:016x} expected, {found:016x} found", self.expected.checksum);
+        if checksum != self.expected.checksum {
+            let what = format!("checksum {:016x} expected, {checksum:016x} found", self.expected.checksum);
             return Err(ReadError::Other { file: self.expected.name.clone(), what });
         }
         Ok(())
@@ -222,7 +229,6 @@ impl StateFileReader {
 
     fn read(&mut self, into: &mut [u8]) -> Result<(), ReadError> {
         self.file.read_exact_at(into, self.position).map_err(|source| io("read", &self.expected.name, source))?;
-        self.hash.update(into);
         self.position += into.len() as u64;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Frozen state -> state files, on the I/O thread.
+//! Frozen, encoded state -> state files, on the I/O thread.
 //!
 //! The promise: when [`SnapshotFiles::write`] answers Ok, every file it names is durable, its directory entry too (I-5). Then,
 //! and only then, a `SnapshotRef` may name it. After an error nothing may name the files of that call; they are orphans,
@@ -7,17 +7,15 @@
 use std::sync::Arc;
 
 use cutwater_platform::CrashPoints;
-use serde::Serialize;
 use thiserror::Error;
-use xxhash_rust::xxh3::Xxh3;
 
-use super::format::{BLOCK_HEADER_BYTES, BLOCK_TARGET_BYTES, StateFileHeader, Totals, block_checksum, encode_header};
+use super::format::{BLOCK_HEADER_BYTES, StateFileHeader, Totals, block_checksum, encode_header};
 use super::layout::{StateFileName, StateName};
 use super::store::{CheckpointStore, Owner, StateFileOut, StoreError};
 use crate::checkpoint::{StateFile, StateFileKind};
 use crate::exchange::GroupRange;
 use crate::id::{CheckpointId, InstanceId};
-use crate::state::FrozenState;
+use crate::state::{FrozenBlock, FrozenState};
 
 /// A state file couldn't be written.
 #[derive(Debug, Error)]
@@ -27,7 +25,7 @@ pub enum WriteError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A key or value can't be encoded.
-    #[error("an entry of state {state:?} can't be encoded ({reason}); its Serialize must work with postcard")]
+    #[error("an entry of state {state:?} can't be encoded ({reason}); see cutwater_engine::state::StateValue")]
     Encode {
         /// The state.
         state: String,
@@ -43,16 +41,6 @@ pub enum WriteError {
         state: String,
         /// Its encoded size.
         bytes: usize,
-    },
-    /// A state gave another number of entries than it had said.
-    #[error("state {state:?} announced {announced} entries and gave {given}: its FrozenState is wrong")]
-    Miscounted {
-        /// The state.
-        state: String,
-        /// What it had said.
-        announced: u64,
-        /// What came.
-        given: u64,
     },
 }
 
@@ -98,23 +86,15 @@ impl SnapshotFiles {
     ///
     /// # Errors
     /// [`WriteError`]. After a failed sync the store is poisoned, and the attempt must end.
-    pub fn write(
-        &self,
-        origin: &SnapshotOrigin,
-        states: &mut [Box<dyn FrozenState>],
-    ) -> Result<Vec<WrittenState>, WriteError> {
+    pub fn write(&self, origin: &SnapshotOrigin, states: Vec<FrozenState>) -> Result<Vec<WrittenState>, WriteError> {
         let mut written = Vec::with_capacity(states.len());
-        for state in states.iter_mut() {
-            let file = match (state.kind(), state.entries()) {
+        for state in states {
+            let (name, schema, kind) = (state.name.clone(), state.schema, state.kind);
+            let file = match (kind, state.entries) {
                 (StateFileKind::Delta, 0) => None,
-                _ => Some(self.write_one(origin, state.as_mut())?),
+                _ => Some(self.write_one(origin, state)?),
             };
-            written.push(WrittenState {
-                state: state.name().clone(),
-                schema: state.schema(),
-                kind: state.kind(),
-                file,
-            });
+            written.push(WrittenState { state: name, schema, kind, file });
         }
         if written.iter().any(|state| state.file.is_some()) {
             self.store.sync_state_files(&self.owner)?;
@@ -123,123 +103,69 @@ impl SnapshotFiles {
         Ok(written)
     }
 
-    fn write_one(&self, origin: &SnapshotOrigin, state: &mut dyn FrozenState) -> Result<StateFile, WriteError> {
-        let header = StateFileHeader {
-            job: self.owner.job,
-            attempt: self.owner.attempt,
-            checkpoint: origin.checkpoint,
-            instance: origin.instance,
-            state: state.name().as_str().to_owned(),
-            schema: state.schema(),
-            kind: state.kind(),
-            groups: origin.groups,
-            entries: state.entries(),
-        };
+    fn write_one(&self, origin: &SnapshotOrigin, state: FrozenState) -> Result<StateFile, WriteError> {
         let name = StateFileName {
             checkpoint: origin.checkpoint,
             attempt: self.owner.attempt,
             instance: origin.instance,
-            state: state.name().clone(),
-            kind: state.kind(),
+            state: state.name.clone(),
+            kind: state.kind,
         };
         let mut out = self.store.create_state_file(&self.owner, &name)?;
-        let mut blocks = BlockWriter::begin(out.as_mut(), &header)?;
-        state.encode(&mut blocks)?;
-        let (bytes, checksum, entries) = blocks.finish(header.entries)?;
+        let file = write_file(out.as_mut(), &self.owner, origin, &name.to_string(), state)?;
         self.crash.reach("snapshot.file-written");
         out.finish()?;
         self.crash.reach("snapshot.file-synced");
-        Ok(StateFile { name: name.to_string(), bytes, checksum, entries, kind: header.kind })
+        Ok(file)
     }
 }
 
-/// Packs entries into checksummed blocks.
-pub struct BlockWriter<'a> {
-    out: &'a mut dyn StateFileOut,
-    state: String,
-    seed: u64,
-    /// Room for the block's header, then its entries.
-    block: Vec<u8>,
-    block_entries: u32,
-    totals: Totals,
-    bytes: u64,
-    hash: Box<Xxh3>,
-}
-
-impl<'a> BlockWriter<'a> {
-    /// Writes the header.
-    pub(crate) fn begin(
-        out: &'a mut dyn StateFileOut,
-        header: &StateFileHeader,
-    ) -> Result<BlockWriter<'a>, WriteError> {
-        let state = header.state.clone();
-        let (bytes, seed) =
-            encode_header(header).map_err(|e| WriteError::Encode { state: state.clone(), reason: e.to_string() })?;
-        let mut block = Vec::with_capacity(BLOCK_TARGET_BYTES + BLOCK_TARGET_BYTES / 8);
-        block.resize(BLOCK_HEADER_BYTES, 0);
-        let totals = Totals::default();
-        let mut writer =
-            BlockWriter { out, state, seed, block, block_entries: 0, totals, bytes: 0, hash: Box::new(Xxh3::new()) };
-        writer.write(&bytes)?;
-        Ok(writer)
+/// Writes one whole state file; the caller syncs it.
+///
+/// # Errors
+/// [`WriteError`].
+pub(crate) fn write_file(
+    out: &mut dyn StateFileOut,
+    owner: &Owner,
+    origin: &SnapshotOrigin,
+    name: &str,
+    state: FrozenState,
+) -> Result<StateFile, WriteError> {
+    let FrozenState { name: state, schema, kind, entries, blocks, failed } = state;
+    let state = state.as_str().to_owned();
+    if let Some(reason) = failed {
+        return Err(WriteError::Encode { state, reason });
     }
-
-    /// Adds an entry, encoded with postcard: `(key, Option<value>)`, `None` for a removal.
-    ///
-    /// # Errors
-    /// The entry can't be encoded, or a full block can't be written.
-    #[inline]
-    pub fn entry<T: Serialize>(&mut self, entry: &T) -> Result<(), WriteError> {
-        let block = std::mem::take(&mut self.block);
-        self.block = postcard::to_extend(entry, block)
-            .map_err(|e| WriteError::Encode { state: self.state.clone(), reason: e.to_string() })?;
-        self.block_entries += 1;
-        if self.block.len() >= BLOCK_HEADER_BYTES + BLOCK_TARGET_BYTES {
-            self.flush()?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), WriteError> {
-        if self.block_entries == 0 {
-            return Ok(());
-        }
-        let payload = self.block.len() - BLOCK_HEADER_BYTES;
+    let header = StateFileHeader {
+        job: owner.job,
+        attempt: owner.attempt,
+        checkpoint: origin.checkpoint,
+        instance: origin.instance,
+        state: state.clone(),
+        schema,
+        kind,
+        groups: origin.groups,
+        entries,
+    };
+    let (prefix, seed) =
+        encode_header(&header).map_err(|e| WriteError::Encode { state: state.clone(), reason: e.to_string() })?;
+    out.write(&prefix)?;
+    let (mut bytes, mut totals) = (prefix.len() as u64, Totals::default());
+    for FrozenBlock { bytes: mut block, entries } in blocks {
+        let payload = block.len() - BLOCK_HEADER_BYTES;
         let Ok(length) = u32::try_from(payload) else {
-            return Err(WriteError::EntryTooLarge { state: self.state.clone(), bytes: payload });
+            return Err(WriteError::EntryTooLarge { state, bytes: payload });
         };
-        let checksum =
-            block_checksum(self.seed, self.totals.blocks, self.block_entries, &self.block[BLOCK_HEADER_BYTES..]);
-        self.block[0..4].copy_from_slice(&length.to_le_bytes());
-        self.block[4..8].copy_from_slice(&self.block_entries.to_le_bytes());
-        self.block[8..16].copy_from_slice(&checksum.to_le_bytes());
-        self.totals.blocks += 1;
-        self.totals.entries += u64::from(self.block_entries);
-        self.totals.payload += payload as u64;
-        let block = std::mem::take(&mut self.block);
-        self.write(&block)?;
-        self.block = block;
-        self.block.truncate(BLOCK_HEADER_BYTES);
-        self.block_entries = 0;
-        Ok(())
+        let checksum = block_checksum(seed, totals.blocks, entries, &block[BLOCK_HEADER_BYTES..]);
+        block[0..4].copy_from_slice(&length.to_le_bytes());
+        block[4..8].copy_from_slice(&entries.to_le_bytes());
+        block[8..16].copy_from_slice(&checksum.to_le_bytes());
+        out.write(&block)?;
+        bytes += block.len() as u64;
+        totals.add(entries, payload, checksum);
     }
-
-    /// Writes the last block and the footer. Returns size, checksum and number of entries of the file.
-    pub(crate) fn finish(mut self, announced: u64) -> Result<(u64, u64, u64), WriteError> {
-        self.flush()?;
-        let given = self.totals.entries;
-        if given != announced {
-            return Err(WriteError::Miscounted { state: self.state, announced, given });
-        }
-        let footer = self.totals.encode(self.seed);
-        self.write(&footer)?;
-        Ok((self.bytes, self.hash.digest(), given))
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
-        self.out.write(bytes)?;
-        self.hash.update(bytes);
-        self.bytes += bytes.len() as u64;
-        Ok(())
-    }
+    let (footer, checksum) = totals.encode(seed);
+    out.write(&footer)?;
+    bytes += footer.len() as u64;
+    Ok(StateFile { name: name.to_owned(), bytes, checksum, entries, kind })
 }

@@ -5,7 +5,8 @@ use thiserror::Error;
 
 use crate::checkpoint::StateFileKind;
 use crate::exchange::{GroupRange, KeyGroup, KeyGroups, group_of};
-use crate::snapshot::{BlockWriter, ReadError, StateFileReader, StateName, WriteError};
+use crate::snapshot::{ReadError, StateFileReader, StateName};
+use crate::state::FrozenState;
 
 /// The part of the keys that an instance owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,11 +56,11 @@ pub trait KeyedState {
         self.len() == 0
     }
     /// Freezes the state as it is now and says as what: a delta is turned into a base when there is nothing it could
-    /// follow. Under a microsecond for a delta.
+    /// follow, or when it would hold nearly everything. Some microseconds for a delta.
     fn freeze(&mut self, kind: StateFileKind) -> StateFileKind;
-    /// Copies a bounded part of the frozen state out (`words` x 64 slots); `Some` when one is complete. Call it once per
-    /// batch while [`KeyedState::is_sweeping`].
-    fn sweep(&mut self, words: usize) -> Option<Box<dyn FrozenState>>;
+    /// Encodes a bounded part of the frozen state (`words` x 64 slots); `Some` when one is complete. Call it once per batch
+    /// while [`KeyedState::is_sweeping`].
+    fn sweep(&mut self, words: usize) -> Option<FrozenState>;
     /// True while a frozen state hasn't come out.
     fn is_sweeping(&self) -> bool;
     /// A frozen state, or its file, has been lost: the next freeze is a base (I-4).
@@ -75,23 +76,6 @@ pub trait KeyedState {
     fn continue_chain(&mut self);
     /// Estimated bytes in memory, heap of keys and values included.
     fn bytes_estimate(&mut self) -> usize;
-}
-
-/// A frozen state on its way to the disk: owned, complete, to be encoded on another thread.
-pub trait FrozenState: Send {
-    /// The state's name.
-    fn name(&self) -> &StateName;
-    /// The state's schema fingerprint.
-    fn schema(&self) -> u64;
-    /// Base or delta.
-    fn kind(&self) -> StateFileKind;
-    /// Number of entries, removals included.
-    fn entries(&self) -> u64;
-    /// Encodes every entry into `out`.
-    ///
-    /// # Errors
-    /// [`WriteError`].
-    fn encode(&mut self, out: &mut BlockWriter<'_>) -> Result<(), WriteError>;
 }
 
 /// A state file can't be loaded.

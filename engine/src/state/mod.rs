@@ -2,21 +2,24 @@
 //!
 //! ```text
 //!   operator  --typed-->  handle: State, MapState  --over-->  table: flat, dirty bitmap, freeze
-//!   shell     --erased->  erased: KeyedState, FrozenState     (freeze at a barrier, sweep, load)
+//!   shell     --erased->  erased: KeyedState   (freeze at a barrier, sweep into a FrozenState, load)
 //! ```
 //!
-//! State lives in memory, in one [`Table`] per named state and operator instance. At a barrier it is frozen in under a
-//! microsecond; a paced sweep copies the frozen part out while records go on; another thread encodes and writes it
-//! (`snapshot/`). Nothing here does I/O.
+//! State lives in memory, in one [`Table`] per named state and operator instance. At a barrier it is frozen in a few
+//! microseconds; a paced sweep encodes the frozen part while records go on; another thread writes it (`snapshot/`). Nothing
+//! here does I/O.
 
 mod erased;
+mod frozen;
 mod handle;
 mod key;
 mod schema;
 mod table;
 
-pub use erased::{FrozenState, KeyedState, Ownership, StateLoadError};
+pub use erased::{KeyedState, Ownership, StateLoadError};
+pub(crate) use frozen::FrozenBlock;
+pub use frozen::FrozenState;
 pub use handle::{MapState, State, StateTooLarge, StateValue};
 pub use key::{Scoped, StateKey, scoped_hash};
 pub use schema::{SCHEMA_RULES, schema_fingerprint};
-pub use table::{Frozen, Table};
+pub use table::{Copied, Table};

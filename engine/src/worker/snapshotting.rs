@@ -1,9 +1,9 @@
 //! An instance's snapshots between its cut and its report: freeze, sweep, write, prepare.
 //!
 //! ```text
-//!   cut(n)     freeze every state (< 1 us), save, seal            on the worker, at the barrier
+//!   cut(n)     freeze every state (a few us), save, seal         on the worker, at the barrier
 //!   advance    sweep a bounded part per batch                     on the worker, between batches
-//!   submit     write the frozen states, prepare the sealed output on the I/O thread
+//!   submit     write the encoded states, prepare the sealed output on the I/O thread
 //!   poll       one report per cut, in the order of the cuts       on the worker
 //! ```
 //!
@@ -41,7 +41,7 @@ struct Cut {
     checkpoint: CheckpointId,
     blobs: Vec<Blob>,
     counters: Counters,
-    frozen: Vec<Option<Box<dyn FrozenState>>>,
+    frozen: Vec<Option<FrozenState>>,
     prepare: Option<Prepare>,
 }
 
@@ -128,7 +128,7 @@ impl Snapshotting {
 
     fn submit(&mut self, cut: Cut, offload: &Offload) {
         let Cut { checkpoint, blobs, counters, frozen, prepare } = cut;
-        let mut frozen: Vec<Box<dyn FrozenState>> = frozen.into_iter().flatten().collect();
+        let frozen: Vec<FrozenState> = frozen.into_iter().flatten().collect();
         let origin = SnapshotOrigin { checkpoint, ..self.origin };
         let (files, crash) = (self.files.clone(), self.crash.clone());
         self.writing.push_back((checkpoint, blobs, counters));
@@ -137,7 +137,7 @@ impl Snapshotting {
             if matches!(handle, Some(Ok(_))) {
                 crash.reach("sink.prepared");
             }
-            Written { states: files.write(&origin, &mut frozen), handle }
+            Written { states: files.write(&origin, frozen), handle }
         });
     }
 

@@ -45,7 +45,7 @@ pub fn claimed(platform: &Platform, dir: &str) -> (Arc<FsStore>, Owner) {
 }
 
 /// Freezes a state and gives what is to be written.
-pub fn frozen(state: &mut dyn KeyedState, kind: StateFileKind) -> Box<dyn FrozenState> {
+pub fn frozen(state: &mut dyn KeyedState, kind: StateFileKind) -> FrozenState {
     state.freeze(kind);
     let mut swept = None;
     while swept.is_none() {
@@ -62,10 +62,10 @@ pub fn origin(checkpoint: u64, workers: u32, worker: u32) -> SnapshotOrigin {
 pub fn write(
     (store, owner, platform): (&Arc<FsStore>, Owner, &Platform),
     origin: SnapshotOrigin,
-    frozen: Box<dyn FrozenState>,
+    frozen: FrozenState,
 ) -> WrittenState {
     let files = SnapshotFiles::new(store.clone(), owner, platform.crash.clone());
-    files.write(&origin, &mut [frozen]).expect("written").remove(0)
+    files.write(&origin, vec![frozen]).expect("written").remove(0)
 }
 
 pub fn load(

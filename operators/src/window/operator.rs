@@ -128,7 +128,7 @@ where
             && self.must_fire()
             && let Some((start, keys)) = self.open.pop_first()
         {
-            let keys = in_canonical_order(keys).into_iter();
+            let keys = in_canonical_order(keys, |key| key).into_iter();
             self.firing = Some(Firing { window: self.windows.starting_at(start), keys });
         }
     }

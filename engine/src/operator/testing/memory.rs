@@ -13,7 +13,7 @@ use crate::exchange::GroupRange;
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId, WorkerIndex};
 use crate::operator::Operator;
 use crate::operator::driver::Driver;
-use crate::snapshot::{BlockWriter, StateFileHeader, StateFileOut, StateFileReader, StoreError, WriteError};
+use crate::snapshot::{Owner, SnapshotOrigin, StateFileOut, StateFileReader, StoreError, WriteError, write_file};
 use crate::state::{FrozenState, Ownership};
 
 /// What one operator saved.
@@ -38,8 +38,8 @@ impl NodeSnapshot {
         for state in driver.operator.states() {
             let mut state = state.borrow_mut();
             state.freeze(StateFileKind::Base);
-            let mut frozen = state.sweep(usize::MAX).expect("an unbounded sweep is complete");
-            let written = write(frozen.as_mut(), checkpoint);
+            let frozen = state.sweep(usize::MAX).expect("an unbounded sweep is complete");
+            let written = write(frozen, checkpoint);
             states.push(written.map_err(|e| OperatorError::Failed(format!("state {}: {e}", state.name())))?);
         }
         Ok(NodeSnapshot { blobs: driver.operator.save(), counters: driver.counters.clone(), states })
@@ -55,24 +55,17 @@ impl NodeSnapshot {
     }
 }
 
-fn write(state: &mut dyn FrozenState, checkpoint: CheckpointId) -> Result<StateBytes, WriteError> {
-    let header = StateFileHeader {
-        job: JobId(1),
-        attempt: Attempt(1),
+fn write(state: FrozenState, checkpoint: CheckpointId) -> Result<StateBytes, WriteError> {
+    let owner = Owner { job: JobId(1), attempt: Attempt(1) };
+    let origin = SnapshotOrigin {
         checkpoint,
         instance: InstanceId { operator: OperatorId(0), worker: WorkerIndex(0) },
-        state: state.name().as_str().to_owned(),
-        schema: state.schema(),
-        kind: state.kind(),
         // It may hold keys of any group: the reader picks its own.
         groups: GroupRange { start: 0, end: 1 << 16 },
-        entries: state.entries(),
     };
+    let name = state.name().to_string();
     let mut out = Out::default();
-    let mut blocks = BlockWriter::begin(&mut out, &header)?;
-    state.encode(&mut blocks)?;
-    let (len, checksum, entries) = blocks.finish(header.entries)?;
-    let file = StateFile { name: state.name().to_string(), bytes: len, checksum, entries, kind: header.kind };
+    let file = write_file(&mut out, &owner, &origin, &name, state)?;
     let bytes = out.0.take();
     Ok(StateBytes { file, bytes })
 }
