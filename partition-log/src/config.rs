@@ -51,8 +51,9 @@ pub struct LogLimits {
     pub index_interval_bytes: u32,
     /// Bytes of newest batches that are kept in memory for readers, over all partitions.
     pub tail_bytes: usize,
-    /// Segment bytes written before the segment is synced: write-back in small pieces never stalls the log's own syncs.
-    pub sync_pace_bytes: u64,
+    /// Segment bytes of a partition that are written before the system is told to begin their write-back: in small pieces
+    /// all the time it never stalls the log's own syncs, and the log's checkpoint finds little left to sync.
+    pub write_back_bytes: u64,
     /// Segment and index files open at once.
     pub open_files_max: usize,
     /// Topics.
@@ -86,7 +87,7 @@ impl Default for LogLimits {
             segment_bytes: 256 << 20,
             index_interval_bytes: 4096,
             tail_bytes: 128 << 20,
-            sync_pace_bytes: 4 << 20,
+            write_back_bytes: 1 << 20,
             open_files_max: 1024,
             topics_max: 10_000,
             partitions_max: 100_000,
@@ -115,7 +116,7 @@ impl LogLimits {
             segment_bytes: 1024,
             index_interval_bytes: 256,
             tail_bytes: 2048,
-            sync_pace_bytes: 1024,
+            write_back_bytes: 1024,
             open_files_max: 4,
             topics_max: 100,
             partitions_max: 1000,

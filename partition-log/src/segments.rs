@@ -23,7 +23,7 @@ pub(crate) struct Segments {
     dir: PathBuf,
     open: Arc<OpenFiles>,
     config: SegmentConfig,
-    pace_bytes: u64,
+    write_back_bytes: u64,
     inner: Mutex<Inner>,
 }
 
@@ -58,7 +58,7 @@ impl Segments {
                 segment_bytes: i32::MAX as u64,
                 index_interval_bytes: u64::from(limits.index_interval_bytes),
             },
-            pace_bytes: limits.sync_pace_bytes,
+            write_back_bytes: limits.write_back_bytes,
             inner: Mutex::new(Inner { topics: topics.collect(), ..Inner::default() }),
         }
     }
@@ -79,8 +79,8 @@ impl Segments {
         Ok(files)
     }
 
-    /// Writes what has become durable into the segments, in one vectored write per partition and segment. Syncs a
-    /// partition once enough has gathered, so that no later sync is long. Synced as a whole only by
+    /// Writes what has become durable into the segments, in one vectored write per partition and segment. Has the
+    /// system begin their write-back once enough has gathered, so that no later sync is long. Synced only by
     /// [`Segments::sync_all`].
     pub(crate) fn write(&self, effects: &[Effect]) -> Result<(), SegmentError> {
         let mut by_partition: BTreeMap<TopicPartition, Vec<&Effect>> = BTreeMap::new();
@@ -97,14 +97,8 @@ impl Segments {
         for (at, effects) in by_partition {
             let files = self.get(at)?;
             let written = write_partition(&files, &effects)?;
-            let mut inner = self.inner.lock().expect("no panic under the segments' lock");
-            let dirty = inner.dirty.entry(at).or_default();
-            *dirty += written;
-            if *dirty >= self.pace_bytes {
-                *dirty = 0;
-                drop(inner);
-                files.sync_paced(|| {})?;
-            }
+            *self.inner.lock().expect("no panic under the segments' lock").dirty.entry(at).or_default() += written;
+            files.start_write_back(self.write_back_bytes)?;
         }
         Ok(())
     }

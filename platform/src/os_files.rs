@@ -185,6 +185,14 @@ impl File for OsFile {
         self.file.sync_data()
     }
 
+    fn start_write_back(&self, offset: u64, len: u64) {
+        // Linux begins to write the dirty pages of a range that isn't needed, and lets go of its clean ones; these are
+        // still dirty, so they stay readable from memory. A failed write is reported by the next sync, as ever.
+        if let Some(len) = std::num::NonZeroU64::new(len) {
+            let _ = rustix::fs::fadvise(&self.file, offset, Some(len), rustix::fs::Advice::DontNeed);
+        }
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
     }

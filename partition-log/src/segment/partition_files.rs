@@ -37,6 +37,8 @@ pub(super) struct State {
     pub(super) end: Option<LogEnd>,
     /// The active segment's index.
     pub(super) index: OffsetIndex,
+    /// Bytes of the active segment whose write-back was begun.
+    pub(super) written_back: u64,
     /// How many of its entries are in the file.
     pub(super) index_flushed: usize,
     /// Names were created or removed since the directory was synced.
@@ -102,6 +104,7 @@ impl PartitionFiles {
             end: None,
             index: OffsetIndex::default(),
             index_flushed: 0,
+            written_back: 0,
             names_dirty: false,
             dir_is_new: false,
         };
@@ -200,6 +203,7 @@ impl PartitionFiles {
         state.names_dirty = true;
         state.index = OffsetIndex::default();
         state.index_flushed = 0;
+        state.written_back = 0;
         state.end = Some(rolled);
         drop(state);
         self.open.crash.reach("segment.rolled");

@@ -181,7 +181,7 @@ impl PartitionFiles {
         if known && let Some(active) = state.segments.last_mut() {
             active.aborts = aborts;
         }
-        (state.index, state.index_flushed) = (index, flushed);
+        (state.index, state.index_flushed, state.written_back) = (index, flushed, end.segment_position);
         state.end = Some(end);
         Ok(())
     }

@@ -25,6 +25,28 @@ impl PartitionFiles {
         files || state.names_dirty || state.dir_is_new || state.index_flushed < state.index.entries.len()
     }
 
+    /// Has the system begin the write-back of the active segment's newest bytes, if `at_least` so many were written since
+    /// the last time. Promises nothing: only [`sync_paced`](Self::sync_paced) makes durable.
+    ///
+    /// # Errors
+    /// The file can't be opened.
+    pub fn start_write_back(&self, at_least: u64) -> Result<(), SegmentError> {
+        let (base, from, len) = {
+            let mut state = self.state();
+            let (Some(end), Some(base)) = (state.end, state.active().map(|active| active.base)) else { return Ok(()) };
+            // A cut may have moved the end back.
+            let from = state.written_back.min(end.segment_position);
+            let len = end.segment_position - from;
+            if len < at_least {
+                return Ok(());
+            }
+            state.written_back = end.segment_position;
+            (base, from, len)
+        };
+        self.handle(base, Kind::Log, Open::Write)?.file.start_write_back(from, len);
+        Ok(())
+    }
+
     /// Makes durable everything that was written before the call: writes the active segment's missing index entries,
     /// then syncs file by file, oldest segment first, and at last the directory (and its parent) if names are new.
     /// `between` is called before each sync, so that the caller can let the write-ahead log's own syncs pass.
