@@ -206,3 +206,74 @@ fn waiting_consumers_are_woken_by_commits_and_by_the_end_of_the_log() {
         log.append_batch(topic, 0, batch(&["x"]).build(cutwater_partition_log::batch::ProducerStamp::NONE).unwrap());
     assert_eq!(error.expect_err("closed"), AppendError::Down(Down::Closed));
 }
+
+#[test]
+fn what_nobody_waits_for_becomes_durable_all_the_same() {
+    let clock = Platform::real().clock;
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let log = open(dir.path());
+    let topic = log.create_topic("t", 1).expect("a new topic");
+    let owner = log.claim(&OwnerId(1), 1).expect("a new owner");
+    let mut txn = owner.begin(name(1, 0)).expect("begun");
+    for round in 0..3u64 {
+        txn.append(topic, 0, &mut batch(&["a"])).expect("accepted");
+        // The high watermark is what is durable. Nobody asks the log for anything meanwhile.
+        let deadline = clock.monotonic() + Duration::from_secs(20);
+        while log.offsets(topic, 0).expect("exists").high_watermark <= Offset(round) {
+            assert!(clock.monotonic() < deadline, "batch {round} is never written");
+            clock.sleep(Duration::from_millis(1));
+        }
+    }
+    assert_eq!(values(read(&log, topic, 0, Isolation::ReadUncommitted)), ["a", "a", "a"]);
+    txn.commit().expect("committed");
+}
+
+#[test]
+fn tickets_that_are_only_looked_at_are_answered_too() {
+    let clock = Platform::real().clock;
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let log = open(dir.path());
+    let topic = log.create_topic("t", 1).expect("a new topic");
+    let producer = log.producer().expect("a producer");
+    for round in 0..200 {
+        let mut ticket = producer.append(topic, 0, &mut batch(&["a"])).expect("accepted");
+        let deadline = clock.monotonic() + Duration::from_secs(20);
+        let offset = loop {
+            match ticket.try_wait() {
+                Ok(answer) => break answer.expect("durable"),
+                Err(waiting) => ticket = waiting,
+            }
+            assert!(clock.monotonic() < deadline, "batch {round} is never answered");
+            std::thread::yield_now();
+        };
+        assert_eq!(offset, Offset(round));
+    }
+}
+
+#[test]
+fn committers_who_write_in_turn_and_appenders_beside_them_are_all_answered() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let log = open(dir.path());
+    let topic = log.create_topic("t", 4).expect("a new topic");
+    std::thread::scope(|scope| {
+        for writer in 0..4u32 {
+            let log = &log;
+            scope.spawn(move || {
+                let owner = log.claim(&OwnerId(u128::from(writer) + 1), 1).expect("a new owner");
+                let producer = log.producer().expect("a producer");
+                for checkpoint in 1..=200 {
+                    let mut txn = owner.begin(name(checkpoint, writer)).expect("begun");
+                    txn.append(topic, writer, &mut batch(&["t"])).expect("accepted");
+                    let ticket = producer.append(topic, writer, &mut batch(&["p"])).expect("accepted");
+                    txn.commit().expect("committed");
+                    // It was accepted before the commit, so it is durable with it.
+                    assert!(ticket.try_wait().is_ok(), "an answer overtook the one before it");
+                }
+            });
+        }
+    });
+    for partition in 0..4 {
+        assert_eq!(read(&log, topic, partition, Isolation::ReadCommitted).len(), 400);
+    }
+    log.close().expect("closes");
+}
