@@ -1,7 +1,9 @@
 //! Keyed counts over a million uniform keys: what barriers, frames and snapshots cost against plain timely with the same
 //! hash and the same table.
 //!
-//! `cargo bench -p cutwater-benches --bench keyed_count [-- --records N --rounds N]`
+//! `cargo bench -p cutwater-benches --bench keyed_count [-- --records N --rounds N --workers N]`
+//!
+//! For a profile, one contender alone: `.. -- --workers 1 --only 4` (they are numbered from 1 in the order of the table).
 
 #![expect(clippy::print_stdout, reason = "a measurement prints its figures")]
 
@@ -26,11 +28,14 @@ const KEYS: u64 = 1_000_000;
 fn main() {
     let mut records = 40_000_000;
     let mut rounds = 5;
+    let (mut worker_counts, mut only) = (vec![1usize, 2], None);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match (arg.as_str(), args.next().and_then(|v| v.parse::<u64>().ok())) {
             ("--records", Some(n)) => records = n,
             ("--rounds", Some(n)) => rounds = n,
+            ("--workers", Some(n)) => worker_counts = vec![n as usize],
+            ("--only", Some(n)) => only = Some(n as usize),
             ("--bench", _) => {}
             (other, _) => panic!("unknown argument {other}"),
         }
@@ -38,7 +43,7 @@ fn main() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     println!("keyed count, {KEYS} uniform u64 keys, {records} records a run, {rounds} rounds; {}", machine(dir.path()));
 
-    for workers in [1usize, 2] {
+    for workers in worker_counts {
         let workload = UniformKeys { keys: KEYS, splits: workers as u64, per_split: records / workers as u64 };
         let contenders: [(&str, &dyn Fn() -> Figure); 5] = [
             ("plain timely", &|| plain(workload, workers)),
@@ -47,6 +52,12 @@ fn main() {
             ("exactly-once, 100 ms", &|| count_at_end(workload, workers, every(100))),
             ("exactly-once, 1 s, running count", &|| running(workload, workers, every(1000))),
         ];
+        if let Some((name, contender)) = only.and_then(|n| contenders.get(n - 1)) {
+            for _ in 0..rounds {
+                println!("{name}: {:.1} ns/record", contender().cpu.as_nanos() as f64 / records as f64);
+            }
+            continue;
+        }
         // The first round warms up: first touch of memory costs more than the work itself.
         let mut figures = vec![vec![]; contenders.len()];
         for round in 0..=rounds {
