@@ -131,6 +131,8 @@ pub struct Config {
     pub repeated_acks: u8,
     /// Publishing doesn't wait for commits and what follows them, as it does with one thread for both.
     pub parallel_io: bool,
+    /// Barriers wait for credit as records do, instead of passing by. No mistake: it delays checkpoints.
+    pub barriers_wait: bool,
     /// Steps that commute with all others are taken at once, before any other.
     pub reduced: bool,
     /// What is planted.
@@ -160,6 +162,7 @@ impl Config {
             lost_acks: 0,
             repeated_acks: 0,
             parallel_io: false,
+            barriers_wait: false,
             reduced: true,
             fault: None,
         }

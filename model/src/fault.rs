@@ -54,6 +54,8 @@ faults! {
     BaseRecommittedOnly = "earlier retained manifests not committed again",
     /// Transactions to abort are found by guessing their names from the last attempt and its number of workers.
     AbortByGuess = "abort by guessing names instead of listing",
+    /// A manifest that was listed and is gone when it is read ends the start for good.
+    ListedOnce = "what vanishes between listing and reading ends the run",
     /// Orphans are swept before the attempt's base is recorded.
     SweepBeforeBase = "orphans swept before the base is recorded",
     /// A barrier goes to the first output at once and to the others when there is room, while records go on.
@@ -72,8 +74,6 @@ faults! {
     EndBeforeCommit = "end sent before the final commit",
     /// Processed frames give no credit back.
     CreditKept = "credit not given back",
-    /// Barriers wait for credit as records do.
-    BarrierNeedsCredit = "barriers wait for credit",
     /// Each attempt numbers its checkpoints from 1.
     NumbersRestart = "checkpoint numbers used again after a restart",
     /// State files are removed before the manifests that name them.

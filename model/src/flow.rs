@@ -81,7 +81,7 @@ impl Flow<'_> {
         let held = aligner.held(channel_index(channel));
         match frame {
             Frame::Record(_) => instance.has_room() && (!held || config.has(Fault::HeldProcessed)),
-            Frame::Barrier(_) => !held && (instance.has_room() || !config.has(Fault::BarrierNeedsCredit)),
+            Frame::Barrier(_) => !held && (instance.has_room() || !config.barriers_wait),
             Frame::End => !held,
         }
     }

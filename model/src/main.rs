@@ -17,6 +17,7 @@ fn main() {
     }
     let all = if args.iter().any(|a| a == "--all") { catalogue::large() } else { catalogue::small() };
     for config in all {
+        let config = if args.iter().any(|a| a == "--needs") { cutwater_model::Config { barriers_wait: true, ..config } } else { config };
         if args.len() > 2 && !args[2..].iter().any(|a| config.name == a.as_str()) { continue; }
         let at = clock.monotonic();
         let v = search(&Protocol::new(config.clone()), 30_000_000);

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::control::Fate;
 use crate::fault::Fault;
 use crate::flow::{Flow, Layout};
-use crate::instance::Frame;
+use crate::instance::{Frame, SplitAt};
 use crate::search::{Kind, Model, Violation};
 use crate::world::{Action, End, Phase, Running, Step, World};
 
@@ -16,13 +16,17 @@ use crate::world::{Action, End, Phase, Running, Step, World};
 pub struct Protocol {
     pub(crate) config: Config,
     layouts: BTreeMap<u32, Layout>,
+    /// Records of each split.
+    lengths: Vec<u8>,
 }
 
 impl Protocol {
     /// The protocol of this configuration.
     pub fn new(config: Config) -> Protocol {
         let layouts = config.workers.iter().map(|workers| (*workers, Layout::new(&config, *workers))).collect();
-        Protocol { config, layouts }
+        let length = |(_, records): &(usize, &[u16])| u8::try_from(records.len()).expect("few records");
+        let lengths = config.graph.splits().iter().map(length).collect();
+        Protocol { config, layouts, lengths }
     }
 
     pub(crate) fn layout(&self, workers: u32) -> &Layout {
@@ -33,8 +37,8 @@ impl Protocol {
         Judge { config: &self.config }
     }
 
-    /// A step that commutes with all others of all instances and that no promise looks at, if there is one: it may be taken at once.
-    /// It changes nothing durable, so whoever dies before it dies just as well after it.
+    /// A step that commutes with all others of all instances and that no promise looks at, if there is one: it may be taken before
+    /// everything else.
     ///
     /// * An instance with one channel handles its first frame: nobody else takes from that channel, and what it sends is appended
     ///   to channels that nobody else writes.
@@ -48,37 +52,37 @@ impl Protocol {
                     let is_end = || instance.queues[channel].front() == Some(&Frame::End);
                     let commutes = instance.queues.len() == 1 || (closed && is_end());
                     if commutes && Flow::may_handle(&self.config, instance, channel) {
-                        return Some(Step::Life(life, Action::Handle(place, channel)));
+                        return Some(Step::AtOnce(life, Action::Handle(place, channel)));
                     }
                 }
                 if closed && instance.aligner.is_none() && !instance.ended && instance.barriers.is_empty() {
-                    return Some(Step::Life(life, Action::EndSource(place)));
+                    return Some(Step::AtOnce(life, Action::EndSource(place)));
                 }
             }
             if self.trigger(running) == Some(Action::Close) {
-                return Some(Step::Life(life, Action::Close));
+                return Some(Step::AtOnce(life, Action::Close));
             }
         }
         None
     }
 
-    /// What an attempt may do next. The flag says whether the attempt counts on it: unkindness is nothing to count on.
-    fn actions(&self, world: &World, life: usize) -> Vec<(Action, bool)> {
+    /// What an attempt may do next.
+    fn actions(&self, world: &World, life: usize) -> Vec<Action> {
         let running = match &world.lives[life].phase {
             Phase::Over(_) => return vec![],
-            Phase::Starting(_) => return vec![(Action::Start, true)],
+            Phase::Starting(_) => return vec![Action::Start],
             Phase::Running(running) => running,
         };
         let mut actions = vec![];
         for place in 0..running.instances.len() {
             self.instance_actions(world, running, place, &mut actions);
         }
-        actions.extend(self.trigger(running).map(|action| (action, true)));
+        actions.extend(self.trigger(running));
         if world.left.timeouts > 0 && running.control.ledger.next_timeout().is_some() {
-            actions.push((Action::TimeOut, false));
+            actions.push(Action::TimeOut);
         }
         if self.is_frontier_lazy() && running.control.seen != Some(running.frontier()) {
-            actions.push((Action::SeeFrontier, true));
+            actions.push(Action::SeeFrontier);
         }
         for thread in 0..2 {
             match running.control.io[thread].front() {
@@ -86,59 +90,64 @@ impl Protocol {
                 Some(crate::world::Job::Publish(..))
                     if running.control.stage[thread] == 0 && world.left.refused_manifests > 0 =>
                 {
-                    actions.push((Action::RefuseManifest(thread), false));
+                    actions.push(Action::RefuseManifest(thread));
                 }
                 Some(_) => {}
             }
-            actions.push((Action::Io(thread), true));
+            actions.push(Action::Io(thread));
         }
         actions
     }
 
-    fn instance_actions(&self, world: &World, running: &Running, place: usize, actions: &mut Vec<(Action, bool)>) {
+    /// True if an attempt can do only what nobody else sees: then the order of that and of what others do plays no part, and others may
+    /// wait. Whoever dies before such a step dies just as well after it. Left out where a report may be wrong: that ends an attempt, and
+    /// the next one claims.
+    fn is_alone(&self, actions: &[Action]) -> bool {
+        let is_certain = self.config.lost_acks + self.config.repeated_acks == 0;
+        self.config.reduced && is_certain && !actions.is_empty() && actions.iter().all(|action| !action.is_durable())
+    }
+
+    fn instance_actions(&self, world: &World, running: &Running, place: usize, actions: &mut Vec<Action>) {
         let instance = &running.instances[place];
         if instance.aligner.is_none() && !instance.ended {
-            let splits = self.config.graph.splits();
-            let unread = |at: &crate::instance::SplitAt| {
-                usize::from(at.position) < splits[usize::from(at.split)].1.len()
-            };
+            let unread = |at: &SplitAt| at.position < self.lengths[usize::from(at.split)];
             if !instance.exhausted && instance.has_room() {
                 let readable = (0..instance.splits.len()).filter(|split| unread(&instance.splits[*split]));
                 let before = actions.len();
-                actions.extend(readable.map(|split| (Action::Read(place, split), true)));
+                actions.extend(readable.map(|split| Action::Read(place, split)));
                 if actions.len() == before {
-                    actions.push((Action::Exhaust(place), true));
+                    actions.push(Action::Exhaust(place));
                 }
             }
-            let may_send = instance.has_room() || !self.config.has(Fault::BarrierNeedsCredit);
+            let may_send = instance.has_room() || !self.config.barriers_wait;
             if !instance.barriers.is_empty() && may_send {
-                actions.push((Action::TakeBarrier(place), true));
+                actions.push(Action::TakeBarrier(place));
             }
             let may_end = !running.control.trigger_open && instance.barriers.is_empty();
             if may_end || (instance.exhausted && self.config.has(Fault::EndAtExhaustion)) {
-                actions.push((Action::EndSource(place), true));
+                actions.push(Action::EndSource(place));
             }
         }
         for channel in 0..instance.queues.len() {
             if Flow::may_handle(&self.config, instance, channel) {
-                actions.push((Action::Handle(place, channel), true));
+                actions.push(Action::Handle(place, channel));
             }
         }
         if instance.unsent.front().is_some_and(|(output, _)| instance.credit[*output].open()) {
-            actions.push((Action::SendLateBarrier(place), true));
+            actions.push(Action::SendLateBarrier(place));
         }
         if let Some(cut) = instance.writing.front() {
-            actions.push((Action::Write(place), true));
+            actions.push(Action::Write(place));
             if world.left.failed_writes > 0 && cut.frozen.is_some() && !cut.is_written {
-                actions.push((Action::WriteFails(place), false));
+                actions.push(Action::WriteFails(place));
             }
             // With files in two steps, the second one reports.
             let reports = !self.config.power || cut.frozen.is_none() || cut.is_written;
             if world.left.lost_acks > 0 && reports {
-                actions.push((Action::LoseReport(place), false));
+                actions.push(Action::LoseReport(place));
             }
             if world.left.repeated_acks > 0 && reports {
-                actions.push((Action::RepeatReport(place), false));
+                actions.push(Action::RepeatReport(place));
             }
         }
     }
@@ -258,8 +267,14 @@ impl Model for Protocol {
         if let Some(step) = self.at_once(world).filter(|_| self.config.reduced) {
             return vec![step];
         }
-        let of_life = |life| self.actions(world, life).into_iter().map(move |(action, _)| Step::Life(life, action));
-        let mut steps: Vec<Step> = (0..world.lives.len()).flat_map(of_life).collect();
+        let mut steps = vec![];
+        for life in 0..world.lives.len() {
+            let actions = self.actions(world, life);
+            if self.is_alone(&actions) {
+                return actions.into_iter().map(|action| Step::AtOnce(life, action)).collect();
+            }
+            steps.extend(actions.into_iter().map(|action| Step::Life(life, action)));
+        }
         steps.extend(self.unkindness(world));
         steps
     }
@@ -267,7 +282,7 @@ impl Model for Protocol {
     fn after(&self, world: &World, step: &Step) -> Result<World, Violation> {
         let mut after = world.clone();
         match *step {
-            Step::Life(life, action) => self.act(&mut after, life, action)?,
+            Step::Life(life, action) | Step::AtOnce(life, action) => self.act(&mut after, life, action)?,
             Step::Usurp => {
                 after.left.zombies -= 1;
                 after.claim(&self.config);
@@ -298,16 +313,14 @@ impl Model for Protocol {
     }
 
     fn judge(&self, world: &World, steps: &[Step]) -> Result<Kind, Violation> {
-        if self.config.reduced && self.at_once(world).is_some() {
+        if matches!(steps.first(), Some(Step::AtOnce(..))) {
             return Ok(Kind::Open);
         }
         let mut open = false;
-        for life in 0..world.lives.len() {
-            if let Phase::Over(_) = world.lives[life].phase {
-                continue;
-            }
+        for (life, _) in world.lives.iter().enumerate().filter(|(_, life)| !matches!(life.phase, Phase::Over(_))) {
             open = true;
-            if !self.actions(world, life).iter().any(|(_, counts)| *counts) {
+            let goes_on = |step: &Step| matches!(step, Step::Life(l, action) if *l == life && action.can_be_counted_on());
+            if !steps.iter().any(goes_on) {
                 let found = format!("attempt {} can't do anything, and isn't at its end", life + 1);
                 return Err(Violation { promise: "nothing deadlocks", found });
             }

@@ -59,17 +59,16 @@ impl Protocol {
             Start::Read(listing) => {
                 let gone = listing.manifests.keys().find(|name| !world.store.manifests.contains_key(name));
                 let unrecorded = listing.committed.iter().find(|name| !world.store.committed.contains(name));
-                match (gone.or(unrecorded), world.is_newest(life)) {
-                    (None, _) => self.decide(world, life, &listing),
-                    // It can't read what a newer one has swept.
-                    (Some(_), false) => {
-                        world.end(life, End::Fenced);
-                        Ok(())
-                    }
-                    (Some(name), true) => {
-                        Err(Violation { promise: STARTS, found: format!("it listed manifest {name}, and then it was gone") })
-                    }
+                if gone.or(unrecorded).is_none() {
+                    return self.decide(world, life, &listing);
                 }
+                if self.config.has(Fault::ListedOnce) {
+                    let found = format!("it listed manifest {:?}, and then it was gone", gone.or(unrecorded));
+                    return Err(Violation { promise: STARTS, found });
+                }
+                // An older attempt had looked whether it may before this one claimed, and has removed it since: list again.
+                set(world, life, Start::List);
+                Ok(())
             }
             Start::Settle(settling) => self.settle(world, life, settling),
         }

@@ -243,6 +243,8 @@ pub enum Step {
     Restart,
     /// The attempt at this place does something.
     Life(usize, Action),
+    /// It does something that may be taken before everything else that could happen.
+    AtOnce(usize, Action),
 }
 
 /// What an attempt does. Numbers are places of instances, of channels, of splits.
@@ -284,6 +286,20 @@ pub enum Action {
     RefuseManifest(usize),
 }
 
+impl Action {
+    /// True if it touches the store, the log, or the number of attempts.
+    pub fn is_durable(self) -> bool {
+        use Action::{Io, LoseReport, RepeatReport, Start, Write, WriteFails};
+        matches!(self, Start | Write(_) | WriteFails(_) | LoseReport(_) | RepeatReport(_) | Io(_))
+    }
+
+    /// True if it comes when nothing else does; what is unkind may never come.
+    pub fn can_be_counted_on(self) -> bool {
+        use Action::{LoseReport, RefuseManifest, RepeatReport, TimeOut, WriteFails};
+        !matches!(self, WriteFails(_) | LoseReport(_) | RepeatReport(_) | TimeOut | RefuseManifest(_))
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -291,7 +307,7 @@ impl fmt::Display for Step {
             Step::PowerCut(kept) => write!(f, "the power goes (kept of what was not durable: {kept:b}), the next one claims"),
             Step::Usurp => f.write_str("another attempt claims, the one before goes on"),
             Step::Restart => f.write_str("the finished job is started again"),
-            Step::Life(life, action) => write!(f, "attempt {}: {action}", life + 1),
+            Step::Life(life, action) | Step::AtOnce(life, action) => write!(f, "attempt {}: {action}", life + 1),
         }
     }
 }
