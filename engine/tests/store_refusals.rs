@@ -9,7 +9,8 @@ use cutwater_engine::checkpoint::StateFileKind;
 use cutwater_engine::id::{Attempt, CheckpointId, JobId};
 use cutwater_engine::recovery::{ManifestContent, claim_next, read_facts};
 use cutwater_engine::snapshot::{
-    Base, CheckpointStore, CommittedRecord, FsStore, Manifest, ManifestName, Owner, SnapshotFiles, StoreError, WriteError,
+    Base, CheckpointStore, CommittedRecord, FsStore, Manifest, ManifestName, Owner, SnapshotFiles, StoreError,
+    WriteError,
 };
 use cutwater_engine::state::State;
 use cutwater_platform::{Files, Platform};

@@ -62,9 +62,20 @@ pub fn large() -> Vec<Config> {
     let zombie = Config { zombies: 1, crashes: 1, ..counting("large: a zombie and a crash", &[&[0]]) };
     vec![
         Config { checkpoints: 2, crashes: 2, restarts: 1, ..counting("large: two crashes", &[&[0, 1, 0]]) },
-        Config { checkpoints: 2, failed_writes: 1, timeouts: 1, refused_manifests: 1, ..counting("large: declined", &[&[0, 0]]) },
+        Config {
+            checkpoints: 2,
+            failed_writes: 1,
+            timeouts: 1,
+            refused_manifests: 1,
+            ..counting("large: declined", &[&[0, 0]])
+        },
         Config { workers: vec![2], crashes: 1, ..counting("large: two workers", &[&[0, 3, 0], &[3, 0]]) },
-        Config { checkpoints: 1, workers: vec![2, 1, 2], crashes: 2, ..counting("large: other workers twice", &[&[0, 3], &[3]]) },
+        Config {
+            checkpoints: 1,
+            workers: vec![2, 1, 2],
+            crashes: 2,
+            ..counting("large: other workers twice", &[&[0, 3], &[3]])
+        },
         Config { checkpoints: 2, ..diamond("large: diamond", &[0, 0, 1, 0]) },
         Config { barriers_wait: true, checkpoints: 2, ..diamond("large: diamond, barriers wait", &[0, 0, 1, 0]) },
         Config { checkpoints: 2, in_flight: 2, ..diamond("large: diamond, two at once", &[0, 1, 0, 0]) },

@@ -41,7 +41,9 @@ impl Judge<'_> {
             }
             for id in body.transactions() {
                 match world.log.txns.get(&id).map(|txn| txn.phase) {
-                    None => return broken(OUTCOME, format!("manifest {name} lists {id:?}, which the log has forgotten")),
+                    None => {
+                        return broken(OUTCOME, format!("manifest {name} lists {id:?}, which the log has forgotten"));
+                    }
                     Some(TxnPhase::Aborted) => {
                         return broken(OUTCOME, format!("manifest {name} lists {id:?}, which is aborted"));
                     }

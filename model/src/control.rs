@@ -82,7 +82,13 @@ impl Protocol {
     }
 
     /// A source has cut: it reports at once.
-    pub(crate) fn source_cut(&self, world: &mut World, life: usize, place: usize, n: CheckpointId) -> Result<(), Violation> {
+    pub(crate) fn source_cut(
+        &self,
+        world: &mut World,
+        life: usize,
+        place: usize,
+        n: CheckpointId,
+    ) -> Result<(), Violation> {
         let running = world.running(life);
         let instance = running.instances[place].edit();
         instance.held.remove(&n);
@@ -111,7 +117,8 @@ impl Protocol {
             let is_needed = *kind == StateFileKind::Base || !counts.is_empty();
             is_needed.then(|| state_file(life, id, &cut, *kind, counts.len()))
         });
-        if let (Some(file), Some((kind, counts)), false) = (&file, &cut.frozen, cut.is_written || fate == Fate::Failed) {
+        if let (Some(file), Some((kind, counts)), false) = (&file, &cut.frozen, cut.is_written || fate == Fate::Failed)
+        {
             let body = StateBody { kind: *kind, counts: counts.clone() };
             world.store.edit().create_file(file.name.clone(), body, !self.config.power);
             if self.config.power && !self.config.has(Fault::ReportBeforeSync) {
@@ -127,7 +134,8 @@ impl Protocol {
         instance.held.remove(&cut.checkpoint);
         let kept = match (&mut instance.chain, &cut.frozen) {
             (Some(chain), Some((kind, _))) => {
-                let lost = fate == Fate::Failed && !(self.config.has(Fault::DirtySetLost) && *kind == StateFileKind::Delta);
+                let lost =
+                    fate == Fate::Failed && !(self.config.has(Fault::DirtySetLost) && *kind == StateFileKind::Delta);
                 let file = file.filter(|_| fate != Fate::Failed);
                 let written = WrittenState { state: chain.name().clone(), schema: 0, kind: *kind, file };
                 if lost {

@@ -90,10 +90,7 @@ const LIMITS: ChainLimits = ChainLimits { deltas_max: 2 };
 
 /// The number of an instance in a plan.
 pub fn instance_id(node: usize, worker: u32) -> InstanceId {
-    InstanceId {
-        operator: OperatorId(u32::try_from(node).expect("few operators")),
-        worker: WorkerIndex(worker),
-    }
+    InstanceId { operator: OperatorId(u32::try_from(node).expect("few operators")), worker: WorkerIndex(worker) }
 }
 
 impl Instance {

@@ -27,6 +27,7 @@ pub mod search;
 pub mod shared;
 mod start;
 mod store;
+mod tell;
 mod world;
 
 pub use config::Config;

@@ -206,7 +206,10 @@ impl Protocol {
                 }
             }
             Action::SendLateBarrier(place) => self.flow(world, life, |flow| flow.send_late_barrier(place))?,
-            Action::Write(place) => self.write(world, life, place, Fate::Written)?,
+            Action::Write(place) => {
+                self.write(world, life, place, Fate::Written)?;
+                self.may_be_done(world, life);
+            }
             Action::WriteFails(place) => {
                 world.left.failed_writes -= 1;
                 self.write(world, life, place, Fate::Failed)?;
@@ -312,6 +315,10 @@ impl Model for Protocol {
         Ok(after)
     }
 
+    fn tell(&self, world: &World, step: &Step) -> String {
+        crate::tell::step(&self.config, world, step)
+    }
+
     fn judge(&self, world: &World, steps: &[Step]) -> Result<Kind, Violation> {
         if matches!(steps.first(), Some(Step::AtOnce(..))) {
             return Ok(Kind::Open);
@@ -319,7 +326,8 @@ impl Model for Protocol {
         let mut open = false;
         for (life, _) in world.lives.iter().enumerate().filter(|(_, life)| !matches!(life.phase, Phase::Over(_))) {
             open = true;
-            let goes_on = |step: &Step| matches!(step, Step::Life(l, action) if *l == life && action.can_be_counted_on());
+            let goes_on =
+                |step: &Step| matches!(step, Step::Life(l, action) if *l == life && action.can_be_counted_on());
             if !steps.iter().any(goes_on) {
                 let found = format!("attempt {} can't do anything, and isn't at its end", life + 1);
                 return Err(Violation { promise: "nothing deadlocks", found });

@@ -5,7 +5,6 @@
 //! * Steps are numbered by the order in which the model names them, so the same search gives the same numbers everywhere.
 
 use std::collections::{HashSet, VecDeque};
-use std::fmt::Display;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use crate::shared::digest;
@@ -15,7 +14,7 @@ pub trait Model {
     /// Everything that decides what can happen next.
     type State: Clone + Hash;
     /// What happens between two states.
-    type Step: Display;
+    type Step;
 
     /// The first state.
     fn start(&self) -> Self::State;
@@ -28,6 +27,9 @@ pub trait Model {
     /// # Errors
     /// The step breaks a promise.
     fn after(&self, state: &Self::State, step: &Self::Step) -> Result<Self::State, Violation>;
+
+    /// A step in words, for people who read a trace.
+    fn tell(&self, state: &Self::State, step: &Self::Step) -> String;
 
     /// Judges a state by itself: what must hold in every state, and what must hold where nothing more can happen.
     ///
@@ -162,7 +164,7 @@ fn trace<M: Model>(model: &M, origins: &[Origin], mut number: u32, last: Option<
     let mut told = vec![];
     for (place, index) in indices.iter().rev().enumerate() {
         let steps = model.steps(&state);
-        told.push(steps[*index].to_string());
+        told.push(model.tell(&state, &steps[*index]));
         if place + 1 < indices.len() || last.is_none() {
             state = model.after(&state, &steps[*index]).expect("this way was gone before");
         }
@@ -204,6 +206,10 @@ mod tests {
                 true => Err(Violation { promise: "not five", found: format!("{after:?}") }),
                 false => Ok(after),
             }
+        }
+
+        fn tell(&self, _state: &(u8, u8), step: &&'static str) -> String {
+            (*step).to_string()
         }
 
         fn judge(&self, _state: &(u8, u8), steps: &[&'static str]) -> Result<Kind, Violation> {

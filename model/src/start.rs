@@ -318,10 +318,8 @@ fn old_rule(facts: &Facts) -> Resolution {
     let orphaned: Vec<ManifestName> = facts.manifests.keys().copied().filter(|name| !counts(name)).collect();
     let next = next_checkpoint(facts);
     let Some(manifest) = timeline.last().copied() else { return Resolution::Fresh { next, orphaned } };
-    let is_final = matches!(
-        facts.manifests[&manifest],
-        cutwater_engine::recovery::ManifestContent::Good { is_final: true }
-    );
+    let is_final =
+        matches!(facts.manifests[&manifest], cutwater_engine::recovery::ManifestContent::Good { is_final: true });
     let recommit: Vec<ManifestName> = timeline.into_iter().filter(|name| !facts.committed.contains(name)).collect();
     if is_final && recommit.is_empty() {
         return Resolution::Finished { manifest };

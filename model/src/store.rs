@@ -10,9 +10,7 @@ use cutwater_engine::checkpoint::{Committable, SnapshotRef, StateFileKind};
 use cutwater_engine::exchange::KeyGroups;
 use cutwater_engine::id::{Attempt, CheckpointId, JobId, OperatorId};
 use cutwater_engine::recovery::{BaseFact, Facts, ManifestContent};
-use cutwater_engine::snapshot::{
-    HashIdentity, Manifest, ManifestName, OperatorEntry, PlanIdentity, StateFileName,
-};
+use cutwater_engine::snapshot::{HashIdentity, Manifest, ManifestName, OperatorEntry, PlanIdentity, StateFileName};
 
 use crate::log::TxnId;
 

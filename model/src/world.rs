@@ -1,7 +1,6 @@
 //! What a state is: the store, the log, the attempts, and how unkind the world may still be.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
 use std::rc::Rc;
 
 use cutwater_engine::checkpoint::{Ledger, SnapshotRef};
@@ -297,43 +296,6 @@ impl Action {
     pub fn can_be_counted_on(self) -> bool {
         use Action::{LoseReport, RefuseManifest, RepeatReport, TimeOut, WriteFails};
         !matches!(self, WriteFails(_) | LoseReport(_) | RepeatReport(_) | TimeOut | RefuseManifest(_))
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Step::Kill => f.write_str("the newest attempt is killed, the next one claims its number"),
-            Step::PowerCut(kept) => write!(f, "the power goes (kept of what was not durable: {kept:b}), the next one claims"),
-            Step::Usurp => f.write_str("another attempt claims, the one before goes on"),
-            Step::Restart => f.write_str("the finished job is started again"),
-            Step::Life(life, action) | Step::AtOnce(life, action) => write!(f, "attempt {}: {action}", life + 1),
-        }
-    }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Action::Start => f.write_str("next step of its start"),
-            Action::Read(place, split) => write!(f, "source {place} reads from its split {split}"),
-            Action::Exhaust(place) => write!(f, "source {place} has nothing left and says so"),
-            Action::TakeBarrier(place) => write!(f, "source {place} cuts and sends the barrier"),
-            Action::EndSource(place) => write!(f, "source {place} sends End"),
-            Action::Handle(place, channel) => write!(f, "instance {place} handles a frame of channel {channel}"),
-            Action::SendLateBarrier(place) => write!(f, "instance {place} sends the barrier to one more output"),
-            Action::Write(place) => write!(f, "instance {place}: next step of preparing and writing, report when durable"),
-            Action::WriteFails(place) => write!(f, "instance {place} can't write its state and reports that"),
-            Action::LoseReport(place) => write!(f, "instance {place} prepares and writes, its report is lost"),
-            Action::RepeatReport(place) => write!(f, "instance {place} prepares and writes, reports twice"),
-            Action::Trigger(true) => f.write_str("the trigger starts a checkpoint, as it is due"),
-            Action::Trigger(false) => f.write_str("the trigger starts the last checkpoint"),
-            Action::Close => f.write_str("the trigger closes"),
-            Action::TimeOut => f.write_str("the checkpoint in flight takes too long"),
-            Action::SeeFrontier => f.write_str("the coordinator sees the ack frontier"),
-            Action::Io(thread) => write!(f, "control I/O {thread}: next step of publishing, committing, recording or retiring"),
-            Action::RefuseManifest(_) => f.write_str("the store refuses the manifest"),
-        }
     }
 }
 
