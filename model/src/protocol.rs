@@ -42,8 +42,10 @@ impl Protocol {
     ///
     /// * An instance with one channel handles its first frame: nobody else takes from that channel, and what it sends is appended
     ///   to channels that nobody else writes.
-    /// * The trigger closes: it does so only when nothing is under way.
-    /// * After that, `End` is sent and handled; nothing else can come on those channels.
+    /// * When the trigger has closed, `End` is sent and handled: nothing else can come on those channels.
+    ///
+    /// It changes nothing durable, so whoever dies before it dies just as well after it; and before it closes, an attempt that has
+    /// nothing left to do may die too, as closing itself is never taken at once.
     fn at_once(&self, world: &World) -> Option<Step> {
         for (life, running) in running(world) {
             for (place, instance) in running.instances.iter().enumerate() {
@@ -58,9 +60,6 @@ impl Protocol {
                 if closed && instance.aligner.is_none() && !instance.ended && instance.barriers.is_empty() {
                     return Some(Step::AtOnce(life, Action::EndSource(place)));
                 }
-            }
-            if self.trigger(running) == Some(Action::Close) {
-                return Some(Step::AtOnce(life, Action::Close));
             }
         }
         None
@@ -104,7 +103,7 @@ impl Protocol {
     /// the next one claims.
     fn is_alone(&self, actions: &[Action]) -> bool {
         let is_certain = self.config.lost_acks + self.config.repeated_acks == 0;
-        self.config.reduced && is_certain && !actions.is_empty() && actions.iter().all(|action| !action.is_durable())
+        self.config.reduced && is_certain && !actions.is_empty() && actions.iter().all(|action| !action.is_seen())
     }
 
     fn instance_actions(&self, world: &World, running: &Running, place: usize, actions: &mut Vec<Action>) {

@@ -286,10 +286,10 @@ pub enum Action {
 }
 
 impl Action {
-    /// True if it touches the store, the log, or the number of attempts.
-    pub fn is_durable(self) -> bool {
-        use Action::{Io, LoseReport, RepeatReport, Start, Write, WriteFails};
-        matches!(self, Start | Write(_) | WriteFails(_) | LoseReport(_) | RepeatReport(_) | Io(_))
+    /// True if it touches the store, the log, or the number of attempts; or begins the end, after which an attempt can't die any more.
+    pub fn is_seen(self) -> bool {
+        use Action::{Close, Io, LoseReport, RepeatReport, Start, Write, WriteFails};
+        matches!(self, Start | Write(_) | WriteFails(_) | LoseReport(_) | RepeatReport(_) | Io(_) | Close)
     }
 
     /// True if it comes when nothing else does; what is unkind may never come.
