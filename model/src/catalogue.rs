@@ -51,6 +51,13 @@ pub fn small() -> Vec<Config> {
         Config { checkpoints: 0, zombies: 2, restarts: 1, ..shortest("two zombies", &[0]) },
         Config { checkpoints: 2, failed_writes: 1, ..counting("a failed write", &[&[0, 1]]) },
         Config { timeouts: 1, crashes: 1, ..counting("a time-out", &[&[0]]) },
+        Config {
+            checkpoints: 2,
+            failed_writes: 1,
+            timeouts: 1,
+            refused_manifests: 1,
+            ..counting("three ways to decline", &[&[0, 0]])
+        },
         Config { refused_manifests: 1, crashes: 1, ..counting("a refused manifest", &[&[0]]) },
         Config { lost_acks: 1, repeated_acks: 1, ..counting("a lost and a repeated report", &[&[0, 1]]) },
         Config { parallel_io: true, crashes: 1, ..shortest("publishing beside commits", &[0, 1]) },
@@ -59,28 +66,25 @@ pub fn small() -> Vec<Config> {
 
 /// What takes minutes.
 pub fn large() -> Vec<Config> {
-    let zombie = Config { zombies: 1, crashes: 1, ..counting("large: a zombie and a crash", &[&[0]]) };
     vec![
-        Config { checkpoints: 2, crashes: 2, restarts: 1, ..counting("large: two crashes", &[&[0, 1, 0]]) },
+        Config { checkpoints: 2, crashes: 2, restarts: 1, ..counting("large: two crashes", &[&[0, 1]]) },
         Config {
             checkpoints: 2,
             failed_writes: 1,
             timeouts: 1,
             refused_manifests: 1,
-            ..counting("large: declined", &[&[0, 0]])
+            crashes: 1,
+            ..counting("large: declined and a crash", &[&[0, 0]])
         },
-        Config { workers: vec![2], crashes: 1, ..counting("large: two workers", &[&[0, 3, 0], &[3, 0]]) },
-        Config {
-            checkpoints: 1,
-            workers: vec![2, 1, 2],
-            crashes: 2,
-            ..counting("large: other workers twice", &[&[0, 3], &[3]])
-        },
+        Config { workers: vec![2], crashes: 1, ..counting("large: two workers", &[&[0, 3], &[3, 0]]) },
+        Config { workers: vec![2, 1, 2], crashes: 2, ..counting("large: other workers twice", &[&[0], &[3]]) },
+        Config { workers: vec![3], ..counting("large: three workers", &[&[0], &[1], &[3]]) },
         Config { checkpoints: 2, ..diamond("large: diamond", &[0, 0, 1, 0]) },
         Config { barriers_wait: true, checkpoints: 2, ..diamond("large: diamond, barriers wait", &[0, 0, 1, 0]) },
-        Config { checkpoints: 2, in_flight: 2, ..diamond("large: diamond, two at once", &[0, 1, 0, 0]) },
-        zombie,
-        Config { checkpoints: 1, zombies: 2, ..shortest("large: two zombies", &[0]) },
+        Config { checkpoints: 2, in_flight: 2, ..diamond("large: diamond, two at once", &[0, 1, 0]) },
+        Config { zombies: 1, crashes: 1, ..counting("large: a zombie and a crash", &[&[0]]) },
+        Config { checkpoints: 0, zombies: 2, crashes: 1, ..shortest("large: two zombies and a crash", &[0]) },
+        Config { zombies: 1, crashes: 1, power: true, ..shortest("large: a zombie and a power cut", &[0]) },
     ]
 }
 
