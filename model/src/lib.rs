@@ -21,6 +21,7 @@ mod control;
 pub mod fault;
 mod flow;
 mod instance;
+mod io;
 mod log;
 pub mod protocol;
 pub mod search;

@@ -8,7 +8,7 @@ const STATES_MAX: usize = 1_000_000;
 
 #[test]
 fn every_planted_fault_is_found_with_a_trace_that_ends_in_it() {
-    assert!(Fault::ALL.len() >= 12);
+    assert_eq!(Fault::ALL.len(), 26, "docs/model.md says how many");
     for fault in Fault::ALL {
         let visited = search(&Protocol::new(catalogue::finds(*fault)), STATES_MAX);
         let broken = visited.broken.unwrap_or_else(|| panic!("{fault:?} is not found in {} states", visited.states));
