@@ -60,6 +60,8 @@ pub struct Flags {
 pub enum Promise {
     /// No checkpoints; a job that failed can't be resumed
     AtMostOnce,
+    /// Checkpoints; nothing is lost by a crash, what came after the last checkpoint is there twice
+    AtLeastOnce,
     /// Checkpoints; output that is committed is there once, after any crash
     ExactlyOnce,
 }
@@ -81,16 +83,19 @@ impl Flags {
                     return Err(RunError::Options(text.to_string()));
                 }
             },
-            Promise::ExactlyOnce => {
-                let default = Snapshots::default();
-                Guarantee::ExactlyOnce(Snapshots {
-                    interval: self.interval.unwrap_or(default.interval),
-                    retained: self.retain.unwrap_or(default.retained),
-                    ..default
-                })
-            }
+            Promise::AtLeastOnce => Guarantee::AtLeastOnce(self.snapshots()),
+            Promise::ExactlyOnce => Guarantee::ExactlyOnce(self.snapshots()),
         };
         Ok(options)
+    }
+
+    fn snapshots(&self) -> Snapshots {
+        let default = Snapshots::default();
+        Snapshots {
+            interval: self.interval.unwrap_or(default.interval),
+            retained: self.retain.unwrap_or(default.retained),
+            ..default
+        }
     }
 }
 
