@@ -50,6 +50,9 @@ pub struct Flags {
     /// Show what would run, with which guarantee, and end
     #[arg(long)]
     pub explain: bool,
+    /// List the checkpoints in the data directory, check every byte of them, and end
+    #[arg(long, requires = "dir")]
+    pub checkpoints: bool,
     /// If another process holds the data directory, kill exactly that process and take its place
     #[arg(long, env = "CUTWATER_TAKE_OVER", hide_env_values = true)]
     pub take_over: bool,

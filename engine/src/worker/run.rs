@@ -28,7 +28,7 @@ use crate::worker::thread::{BuildFn, Orders, Outcome, work};
 use crate::worker::watchdog::Watchdog;
 
 /// Where in the data directory checkpoints are kept.
-const CHECKPOINTS: &str = "checkpoints";
+pub const CHECKPOINTS: &str = "checkpoints";
 /// Says that a job without checkpoints has begun in a data directory.
 const AT_MOST_ONCE_MARK: &str = "at-most-once";
 /// The longest pause between two attempts.
