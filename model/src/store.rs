@@ -49,6 +49,7 @@ impl Body {
             attempt: name.attempt,
             checkpoint: name.checkpoint,
             is_final: self.is_final,
+            exact: true,
             workers: self.workers,
             key_groups: KeyGroups::default(),
             hash: HashIdentity { id: String::new(), vectors: vec![] },
