@@ -14,6 +14,8 @@
 //! | [`key_by`] | any stream | none | nothing; makes the stream keyed |
 //! | [`count`] | keyed | a number per key | writes the counts that changed |
 //! | [`count_at_end`] | keyed | a number per key | the same; waits until the final counts are out |
+//! | [`dedupe`] | keyed, timed | the keys of a time to live | writes new keys, forgotten ones as removals |
+//! | [`reduce`] | keyed | a record per key | writes the values that changed |
 //! | [`timestamps`] | untimed | the largest time | saves it |
 //! | [`window`] | keyed, timed | an aggregate per key and open window | writes those that changed; waits until a firing is out |
 //!
@@ -48,8 +50,10 @@
 
 pub mod count;
 pub mod count_at_end;
+pub mod dedupe;
 pub mod filter;
 pub mod flat_map;
+mod floors;
 pub mod fork;
 pub mod fused;
 pub mod inspect;
@@ -57,6 +61,9 @@ pub mod key_by;
 mod key_order;
 pub mod map;
 pub mod prelude;
+pub mod reduce;
+#[cfg(test)]
+mod testing;
 pub mod timestamps;
 pub mod try_map;
 pub mod union;

@@ -166,8 +166,8 @@ impl<T: Send + 'static, F: Fn(&T) -> EventTime + 'static> Operator for Assign<T,
         Ok(Flow::Done)
     }
 
-    fn on_wake(&mut self, cx: &mut Context<'_>) -> Result<(), OperatorError> {
-        let Some(idle_after) = self.bounded.idle_after.filter(|_| !self.idle) else { return Ok(()) };
+    fn on_wake(&mut self, cx: &mut Context<'_>) -> Result<Flow, OperatorError> {
+        let Some(idle_after) = self.bounded.idle_after.filter(|_| !self.idle) else { return Ok(Flow::Done) };
         match idle_after.checked_sub(cx.now().saturating_sub(self.last_batch)) {
             // A batch has come since this was asked for.
             Some(rest) if !rest.is_zero() => cx.wake_after(rest),
@@ -176,7 +176,7 @@ impl<T: Send + 'static, F: Fn(&T) -> EventTime + 'static> Operator for Assign<T,
                 cx.idle();
             }
         }
-        Ok(())
+        Ok(Flow::Done)
     }
 
     fn save(&mut self) -> Vec<(String, Vec<u8>)> {

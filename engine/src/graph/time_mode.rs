@@ -23,6 +23,9 @@ pub trait TimeMode: Debug + Send + Sync + 'static {
     /// Another record with the same time.
     fn with<A: 'static, B: 'static>(record: &Self::Of<A>, other: B) -> Self::Of<B>;
 
+    /// A record at this time, which is dropped where records have none.
+    fn at<T: 'static>(time: EventTime, record: T) -> Self::Of<T>;
+
     /// The record's time, if it has one.
     fn time<T: 'static>(record: &Self::Of<T>) -> Option<EventTime>;
 
@@ -60,6 +63,10 @@ impl TimeMode for Untimed {
         other
     }
 
+    fn at<T: 'static>(_time: EventTime, record: T) -> T {
+        record
+    }
+
     fn time<T: 'static>(_record: &T) -> Option<EventTime> {
         None
     }
@@ -86,6 +93,10 @@ impl TimeMode for Timed {
 
     fn with<A: 'static, B: 'static>(record: &(EventTime, A), other: B) -> (EventTime, B) {
         (record.0, other)
+    }
+
+    fn at<T: 'static>(time: EventTime, record: T) -> (EventTime, T) {
+        (time, record)
     }
 
     fn time<T: 'static>(record: &(EventTime, T)) -> Option<EventTime> {

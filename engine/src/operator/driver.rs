@@ -48,9 +48,15 @@ pub(crate) enum Outcome {
 /// The frame that an operator has begun and not finished.
 #[derive(Debug)]
 enum Unfinished {
-    Records { channel: ChannelIndex, records: u64 },
-    Watermark { channel: ChannelIndex },
-    Start,
+    Records {
+        channel: ChannelIndex,
+        records: u64,
+    },
+    Watermark {
+        channel: ChannelIndex,
+    },
+    /// It began by itself: at the start, or because it was woken.
+    NoFrame,
 }
 
 /// Drives one operator instance.
@@ -106,7 +112,7 @@ impl Driver {
 
     /// Lets the operator say what it has to say before the first frame.
     pub(crate) fn start(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Result<(), OperatorError> {
-        self.call(usize::MAX, now, Unfinished::Start, effects, |operator, cx| {
+        self.call(usize::MAX, now, Unfinished::NoFrame, effects, |operator, cx| {
             operator.on_start(cx)?;
             Ok(Flow::Done)
         })
@@ -154,10 +160,7 @@ impl Driver {
         }
         if self.unfinished.is_none() && self.wake_at.is_some_and(|at| at <= now) {
             self.wake_at = None;
-            room = self.call(room, now, Unfinished::Start, effects, |operator, cx| {
-                operator.on_wake(cx)?;
-                Ok(Flow::Done)
-            })?;
+            room = self.call(room, now, Unfinished::NoFrame, effects, |operator, cx| operator.on_wake(cx))?;
         }
         while self.unfinished.is_none() {
             if let Some(n) = self.barriers.overdue() {
@@ -294,7 +297,7 @@ impl Driver {
             (Flow::Pending, frame) => self.unfinished = Some(frame),
             (Flow::Done, Unfinished::Records { channel, records }) => self.processed[channel.index()].units += records,
             (Flow::Done, Unfinished::Watermark { channel }) => self.processed[channel.index()].units += 1,
-            (Flow::Done, Unfinished::Start) => {}
+            (Flow::Done, Unfinished::NoFrame) => {}
         }
         Ok(room)
     }

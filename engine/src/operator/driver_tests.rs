@@ -118,3 +118,53 @@ fn the_watermark_is_the_smaller_one_and_the_end_comes_when_all_have_ended() {
     driver.enqueue(1, Body::End);
     assert_eq!(run(&mut driver, 1), ["w5", &format!("w{}", i64::MAX), "end"]);
 }
+
+/// Says numbers when it is woken, and was told to be woken before anything else.
+struct Overdue {
+    left: Vec<u64>,
+}
+
+impl Operator for Overdue {
+    fn on_start(&mut self, cx: &mut Context<'_>) -> Result<(), OperatorError> {
+        cx.wake_after(Duration::ZERO);
+        Ok(())
+    }
+
+    fn on_wake(&mut self, cx: &mut Context<'_>) -> Result<Flow, OperatorError> {
+        self.resume(cx)
+    }
+
+    fn on_batch(&mut self, _port: usize, batch: Batch, cx: &mut Context<'_>) -> Result<Flow, OperatorError> {
+        cx.counters().passed += batch.len() as u64;
+        cx.emit(0, batch.take::<u64>());
+        Ok(Flow::Done)
+    }
+
+    fn resume(&mut self, cx: &mut Context<'_>) -> Result<Flow, OperatorError> {
+        while !self.left.is_empty() {
+            if cx.room() == 0 {
+                return Ok(Flow::Pending);
+            }
+            cx.emit(0, vec![self.left.remove(0)]);
+        }
+        Ok(Flow::Done)
+    }
+}
+
+#[test]
+fn what_an_operator_says_when_it_is_woken_at_the_start_comes_whole_before_the_first_frame_whatever_room_there_is() {
+    for room in [1, 2, 100] {
+        let operator = Box::new(Overdue { left: vec![1, 2, 3] });
+        let barriers = Barriers::new(GuaranteeKind::ExactlyOnce, 1, CheckpointId(1));
+        let mut driver = Driver::new(operator, vec![0], 1, barriers, 1024);
+        driver.enqueue(0, Body::Barrier(CheckpointId(1)));
+        driver.enqueue(0, records(&[9]));
+        let mut effects = vec![];
+        driver.start(Duration::ZERO, &mut effects).expect("it starts");
+        assert!(effects.is_empty());
+        assert_eq!(run(&mut driver, 0), [""; 0], "nothing moves without room, not even the barrier");
+        let story: Vec<String> = (0..4).flat_map(|_| run(&mut driver, room)).collect();
+        assert_eq!(story, ["[1]", "[2]", "[3]", "cut 1", "[9]"], "room {room}");
+        assert_eq!(driver.counters.emitted, [4]);
+    }
+}

@@ -62,12 +62,13 @@ pub trait Operator: 'static {
         Ok(Flow::Done)
     }
 
-    /// The time asked for with [`Context::wake_after`] has come. Never called while the operator is pending.
+    /// The time asked for with [`Context::wake_after`] has come. Never called while the operator is pending. If it was asked
+    /// for in [`Operator::on_start`] with a time of zero, no frame has been handled yet.
     ///
     /// # Errors
     /// The attempt ends.
-    fn on_wake(&mut self, _cx: &mut Context<'_>) -> Result<(), OperatorError> {
-        Ok(())
+    fn on_wake(&mut self, _cx: &mut Context<'_>) -> Result<Flow, OperatorError> {
+        Ok(Flow::Done)
     }
 
     /// Called once before the first frame, after [`Operator::restore`]: the place to say again what was promised before the

@@ -1,7 +1,7 @@
 //! Keyed state: where an operator keeps what it knows per key.
 //!
 //! ```text
-//!   operator  --typed-->  handle: State, MapState  --over-->  table: flat, dirty bitmap, freeze
+//!   operator  --typed-->  handle: State, MapState, ExpiringState, ListState  --over-->  table: flat, dirty bitmap, freeze
 //!   shell     --erased->  erased: KeyedState   (freeze at a barrier, sweep into a FrozenState, load)
 //! ```
 //!
@@ -10,16 +10,20 @@
 //! here does I/O.
 
 mod erased;
+mod expiring;
 mod frozen;
 mod handle;
 mod key;
+mod list;
 mod schema;
 mod table;
 
 pub use erased::{KeyedState, Ownership, StateLoadError};
+pub use expiring::{ExpiringState, Kept, Since, Ttl};
 pub(crate) use frozen::FrozenBlock;
 pub use frozen::FrozenState;
 pub use handle::{MapState, State, StateTooLarge, StateValue};
 pub use key::{Scoped, StateKey, scoped_hash};
+pub use list::{Element, ListState};
 pub use schema::{SCHEMA_RULES, schema_fingerprint};
 pub use table::{Copied, Table};

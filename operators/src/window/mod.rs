@@ -13,9 +13,8 @@
 //!   barrier waits for the last of them.
 //! * Counts: records in time as *absorbed*, the others as *late*.
 //!
-//! Reading order: [`tumbling`] (which window is it), [`floors`] (what has fired), [`operator`].
+//! Reading order: [`tumbling`] (which window is it), `floors.rs` (what has fired), [`operator`].
 
-mod floors;
 mod operator;
 pub mod tumbling;
 
@@ -145,6 +144,49 @@ where
             })
         });
         Aggregated { build, result: PhantomData }
+    }
+
+    /// Combines the records of each key and window into one: the first is the value, `combine` puts each further one into
+    /// it, and `finish` makes the result when the window is complete.
+    ///
+    /// As [`Windowed::aggregate`] in everything else.
+    ///
+    /// ```
+    /// use cutwater_engine::graph::Timed;
+    /// use cutwater_engine::operator::testing::Rig;
+    /// use cutwater_engine::time::EventTime;
+    /// use cutwater_operators::prelude::*;
+    ///
+    /// let mut rig = Rig::new();
+    /// let (bids, stream) = rig.input::<(u8, u64), Timed>("bids");
+    /// let highest = stream
+    ///     .key_value(|bid| bid)
+    ///     .window(Tumbling::seconds(1))
+    ///     .reduce("highest", |highest, bid| *highest = *bid.max(highest), |item, _, highest| (*item, highest))
+    ///     .drop_late();
+    /// let highest = rig.collect(highest);
+    /// rig.push(&bids, vec![(EventTime(1), (1, 30)), (EventTime(2), (1, 40)), (EventTime(3), (1, 20))]);
+    /// rig.finish();
+    /// assert_eq!(highest.take_records(), [(EventTime(999), (1, 40))]);
+    /// ```
+    pub fn reduce<R: Send + 'static>(
+        self,
+        name: impl Into<String>,
+        combine: impl Fn(&mut T, &T) + 'static,
+        finish: impl Fn(&K, Window, T) -> R + 'static,
+    ) -> Aggregated<K, T, R>
+    where
+        T: StateValue,
+    {
+        self.aggregate(
+            name,
+            || None,
+            move |value: &mut Option<T>, record| match value {
+                Some(value) => combine(value, record),
+                None => *value = Some(record.clone()),
+            },
+            move |key, window, value| finish(key, window, value.expect("a window has at least one record")),
+        )
     }
 }
 

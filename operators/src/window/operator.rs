@@ -20,8 +20,8 @@ use cutwater_engine::snapshot::StateName;
 use cutwater_engine::state::{KeyedState, Scoped, State, StateKey, StateValue};
 use cutwater_engine::time::{EventTime, Watermark};
 
-use super::floors::GroupFloors;
 use super::tumbling::{Tumbling, Window};
+use crate::floors::GroupFloors;
 use crate::key_order::in_canonical_order;
 
 /// The output of results.

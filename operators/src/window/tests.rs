@@ -5,6 +5,7 @@ use cutwater_engine::operator::testing::{Collected, Input, Rig, RigSnapshot, See
 
 use super::*;
 use crate::key_by::KeyBy;
+use crate::testing::Random;
 use crate::window::Windows;
 
 /// `(key, number)` at a time.
@@ -246,16 +247,5 @@ impl Model {
             let ((start, key), n) = entry.remove_entry();
             self.results.push(sum(key, start, n));
         }
-    }
-}
-
-/// A small generator (SplitMix64), so that a failure is a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        ((mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB) >> 33) % limit
     }
 }

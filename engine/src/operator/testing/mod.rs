@@ -1,4 +1,5 @@
-//! A rig for testing operators: a part of a job on one worker, stepped by hand, without threads, disk or clock.
+//! A rig for testing operators: a part of a job on one worker, stepped by hand, without threads or disk, on a
+//! clock that stands still unless it is moved.
 //!
 //! The rig runs the very [`Driver`] that a job runs, frame by frame: what an operator emits, when, and what it answers at a
 //! barrier is seen exactly as downstream would see it. After every frame it checks that each consumed record was counted
@@ -21,6 +22,7 @@
 //!
 //! Not here: two workers at once, sources, the durable side of sinks.
 
+mod clock;
 mod ends;
 mod memory;
 
@@ -29,7 +31,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
+
+use cutwater_platform::{Clock, WallTime};
 
 use crate::barrier::Barriers;
 use crate::checkpoint::Counters;
@@ -41,6 +46,7 @@ use crate::graph::node::{Make, Route, Splitter};
 use crate::graph::{Environment, Job, OperatorSetup, Stream, TimeMode};
 use crate::id::{Attempt, CheckpointId, JobId, OperatorId, WorkerIndex};
 use crate::operator::driver::{Driver, Effect, Outcome};
+use crate::operator::testing::clock::RigClock;
 use crate::operator::testing::memory::NodeSnapshot;
 use crate::operator::{Saved, SavedInstance};
 use crate::sink::Visibility;
@@ -71,7 +77,7 @@ pub struct Rig {
     worker: WorkerIndex,
     assignment: GroupAssignment,
     room: usize,
-    now: Duration,
+    clock: Arc<RigClock>,
     next_checkpoint: CheckpointId,
     collectors: HashMap<OperatorId, Box<dyn FnMut(Body)>>,
     restored: HashMap<String, Vec<SavedPart>>,
@@ -130,14 +136,16 @@ impl Rig {
     pub fn on_worker(worker: u32, workers: u32) -> Rig {
         let workers = NonZeroU32::new(workers).expect("at least one worker");
         assert!(worker < workers.get(), "worker {worker} of {workers}");
-        let environment = Environment::new(&Options::new("rig", "rig"));
+        let mut environment = Environment::new(&Options::new("rig", "rig"));
+        let clock = Arc::new(RigClock::default());
+        environment.platform.clock = clock.clone();
         Rig {
             job: Job::new(environment.clone()),
             environment,
             worker: WorkerIndex(worker),
             assignment: GroupAssignment::new(KeyGroups::default(), workers),
             room: usize::MAX,
-            now: Duration::ZERO,
+            clock,
             next_checkpoint: CheckpointId(1),
             collectors: HashMap::new(),
             restored: HashMap::new(),
@@ -266,7 +274,7 @@ impl Rig {
         }
         self.running = Some(running);
         for id in self.ids() {
-            let (now, mut effects) = (self.now, vec![]);
+            let (now, mut effects) = (self.clock.monotonic(), vec![]);
             if let Some(driver) = self.driver(id) {
                 driver.start(now, &mut effects)?;
             }
@@ -331,13 +339,18 @@ impl Rig {
         }
     }
 
-    /// Lets processing time pass; operators that asked for it are woken.
+    /// Puts the wall clock of the rig, which stands at 1970-01-01T00:00 at first. Nobody is woken by that.
+    pub fn set_wall(&mut self, to: WallTime) {
+        self.clock.set_wall(to);
+    }
+
+    /// Lets processing time pass, on the wall clock too; operators that asked for it are woken.
     ///
     /// # Panics
     /// If an operator fails.
     pub fn pass(&mut self, how_long: Duration) {
         self.start();
-        self.now += how_long;
+        self.clock.pass(how_long);
         self.settle().unwrap_or_else(|e| panic!("an operator failed: {e}"));
     }
 
@@ -462,7 +475,7 @@ impl Rig {
 
     /// Steps every operator until none has anything to do. Operators come after those they read, so one round is enough.
     fn settle(&mut self) -> Result<(), OperatorError> {
-        let (room, now) = (self.room, self.now);
+        let (room, now) = (self.room, self.clock.monotonic());
         for id in self.ids() {
             let mut idle_steps = 0;
             while let Some(driver) = self.driver(id) {

@@ -1,4 +1,4 @@
-//! Up to where windows have fired, per key group.
+//! Up to where time has gone (windows fired, keys were forgotten), per key group.
 //!
 //! Right after a restore on another number of workers, the groups of one instance come from several, whose watermarks stood
 //! at different places; and the watermarks of the new channels begin from nothing. A window of a group has fired if the
