@@ -18,14 +18,14 @@ use std::rc::Rc;
 
 use cutwater_engine::element::{Batch, Data};
 use cutwater_engine::error::OperatorError;
-use cutwater_engine::exchange::{CanonicalKey, KeyGroups, group_of};
+use cutwater_engine::exchange::CanonicalKey;
 use cutwater_engine::graph::{Keyed, OperatorSetup, Outputs, Stream, TimeMode, Timed};
 use cutwater_engine::operator::{Context, Flow, Operator, Saved};
 use cutwater_engine::snapshot::StateName;
 use cutwater_engine::state::{ExpiringState, KeyedState, StateKey, Ttl};
 use cutwater_engine::time::{EventTime, Watermark};
 
-use crate::floors::GroupFloors;
+use crate::floors::TimeOfKeys;
 
 /// The output of first records.
 const FIRSTS: usize = 0;
@@ -107,10 +107,8 @@ impl<K: 'static, T: 'static, M: TimeMode> Dedupe for Keyed<K, T, M> {
                 Ok(Box::new(Seen::<<Self as Dedupable>::Key, <Self as Dedupable>::Record> {
                     with_late,
                     limit: setup.environment.limits.state_bytes,
-                    groups: setup.assignment.groups(),
                     seen: Rc::new(RefCell::new(ExpiringState::new(name, 1, ttl))),
-                    floors: GroupFloors::new(setup.assignment.range_of(setup.worker)),
-                    watermark: Watermark::MIN,
+                    time: TimeOfKeys::new(setup),
                     records: PhantomData,
                 }) as Box<dyn Operator>)
             };
@@ -150,22 +148,9 @@ impl<K: 'static, T: Send + 'static> Deduped<K, T> {
 struct Seen<K, T> {
     with_late: bool,
     limit: usize,
-    groups: KeyGroups,
     seen: Rc<RefCell<ExpiringState<K, ()>>>,
-    floors: GroupFloors,
-    watermark: Watermark,
+    time: TimeOfKeys,
     records: PhantomData<fn(T)>,
-}
-
-impl<K: CanonicalKey, T> Seen<K, T> {
-    /// Up to where time has gone for this key.
-    #[inline]
-    fn now(&self, key: &K) -> Watermark {
-        match self.floors.is_empty() {
-            true => self.watermark,
-            false => self.watermark.max(self.floors.of(group_of(key.key_hash(), self.groups))),
-        }
-    }
 }
 
 impl<K: Data + CanonicalKey + StateKey, T: Data> Operator for Seen<K, T> {
@@ -174,7 +159,7 @@ impl<K: Data + CanonicalKey + StateKey, T: Data> Operator for Seen<K, T> {
         let (taken, mut firsts, mut late, mut late_records) = (records.len(), vec![], 0, vec![]);
         let mut seen = self.seen.borrow_mut();
         for (key, (time, record)) in records {
-            let now = self.now(&key);
+            let now = self.time.of(&key);
             // What time has passed is forgotten, whether or not it has been removed yet.
             let is_known = seen.get(&key, time.max(now)).is_some();
             if is_known {
@@ -190,7 +175,7 @@ impl<K: Data + CanonicalKey + StateKey, T: Data> Operator for Seen<K, T> {
             seen.insert(&key, time, ());
             firsts.push((time, record));
         }
-        seen.expire(self.watermark, 2 * taken);
+        seen.expire(self.time.watermark(), 2 * taken);
         seen.check_limit(self.limit).map_err(|e| OperatorError::Failed(e.to_string()))?;
         let counters = cx.counters();
         counters.passed += firsts.len() as u64;
@@ -204,8 +189,7 @@ impl<K: Data + CanonicalKey + StateKey, T: Data> Operator for Seen<K, T> {
     }
 
     fn on_watermark(&mut self, watermark: Watermark, cx: &mut Context<'_>) -> Result<Flow, OperatorError> {
-        self.watermark = watermark;
-        self.floors.passed(watermark);
+        self.time.advance(watermark);
         self.seen.borrow_mut().expire(watermark, REMOVED_PER_WATERMARK);
         cx.watermark(watermark);
         Ok(Flow::Done)
@@ -216,16 +200,11 @@ impl<K: Data + CanonicalKey + StateKey, T: Data> Operator for Seen<K, T> {
     }
 
     fn save(&mut self) -> Vec<(String, Vec<u8>)> {
-        vec![(FLOORS.to_string(), self.floors.save(self.watermark))]
+        vec![self.time.save(FLOORS)]
     }
 
     fn restore(&mut self, saved: &Saved) -> Result<(), OperatorError> {
-        for (_, bytes) in saved.named(FLOORS) {
-            self.floors.restore(bytes).map_err(|e| {
-                OperatorError::Failed(format!("up to where keys were forgotten can't be restored: {e}"))
-            })?;
-        }
-        Ok(())
+        self.time.restore(saved, FLOORS)
     }
 }
 

@@ -7,7 +7,10 @@
 //!
 //! The saved form: version, then per run of groups with one floor: first group, group after the last, floor. Little-endian.
 
-use cutwater_engine::exchange::{GroupRange, KeyGroup};
+use cutwater_engine::error::OperatorError;
+use cutwater_engine::exchange::{CanonicalKey, GroupRange, KeyGroup, KeyGroups, group_of};
+use cutwater_engine::graph::OperatorSetup;
+use cutwater_engine::operator::Saved;
 use cutwater_engine::time::{EventTime, Watermark};
 
 /// The version of the saved form.
@@ -15,9 +18,60 @@ const VERSION: u8 = 1;
 /// Bytes of one run in the saved form.
 const RUN_BYTES: usize = 16;
 
+/// The watermark that counts for each key: that of the channels, or its group's floor where that is larger.
+#[derive(Clone, Debug)]
+pub(crate) struct TimeOfKeys {
+    groups: KeyGroups,
+    floors: GroupFloors,
+    watermark: Watermark,
+}
+
+impl TimeOfKeys {
+    /// Nothing has been promised.
+    pub(crate) fn new(setup: &OperatorSetup) -> TimeOfKeys {
+        let floors = GroupFloors::new(setup.assignment.range_of(setup.worker));
+        TimeOfKeys { groups: setup.assignment.groups(), floors, watermark: Watermark::MIN }
+    }
+
+    /// Up to where time has gone in this attempt.
+    #[inline]
+    pub(crate) fn watermark(&self) -> Watermark {
+        self.watermark
+    }
+
+    /// Up to where time has gone for this key.
+    #[inline]
+    pub(crate) fn of<K: CanonicalKey>(&self, key: &K) -> Watermark {
+        match self.floors.is_empty() {
+            true => self.watermark,
+            false => self.watermark.max(self.floors.of(group_of(key.key_hash(), self.groups))),
+        }
+    }
+
+    /// Time goes on.
+    pub(crate) fn advance(&mut self, watermark: Watermark) {
+        self.watermark = watermark;
+        self.floors.passed(watermark);
+    }
+
+    /// What is to be saved at a barrier, under `name`.
+    pub(crate) fn save(&self, name: &str) -> (String, Vec<u8>) {
+        (name.to_string(), self.floors.save(self.watermark))
+    }
+
+    /// Takes back what was saved under `name`.
+    pub(crate) fn restore(&mut self, saved: &Saved, name: &str) -> Result<(), OperatorError> {
+        for (_, bytes) in saved.named(name) {
+            let restored = self.floors.restore(bytes);
+            restored.map_err(|e| OperatorError::Failed(format!("up to where time had gone can't be restored: {e}")))?;
+        }
+        Ok(())
+    }
+}
+
 /// Floors of the key groups that an instance owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct GroupFloors {
+struct GroupFloors {
     groups: GroupRange,
     /// One per group; empty when the channels have passed them all.
     floors: Vec<Watermark>,
@@ -25,32 +79,32 @@ pub(crate) struct GroupFloors {
 
 impl GroupFloors {
     /// Nothing has fired.
-    pub(crate) fn new(groups: GroupRange) -> GroupFloors {
+    fn new(groups: GroupRange) -> GroupFloors {
         GroupFloors { groups, floors: vec![] }
     }
 
     /// True when the watermark of the channels alone decides.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.floors.is_empty()
     }
 
     /// The floor of a group; of groups that aren't ours nothing is known.
     #[inline]
-    pub(crate) fn of(&self, group: KeyGroup) -> Watermark {
+    fn of(&self, group: KeyGroup) -> Watermark {
         let index = u32::from(group.0).checked_sub(self.groups.start);
         index.and_then(|i| self.floors.get(i as usize)).copied().unwrap_or(Watermark::MIN)
     }
 
     /// Drops the floors if the channels have passed them all.
-    pub(crate) fn passed(&mut self, watermark: Watermark) {
+    fn passed(&mut self, watermark: Watermark) {
         if self.floors.iter().all(|floor| *floor <= watermark) {
             self.floors.clear();
         }
     }
 
     /// Takes over what an instance saved, for the groups that are ours.
-    pub(crate) fn restore(&mut self, mut saved: &[u8]) -> Result<(), String> {
+    fn restore(&mut self, mut saved: &[u8]) -> Result<(), String> {
         match saved {
             [VERSION, runs @ ..] if runs.len().is_multiple_of(RUN_BYTES) => saved = runs,
             [VERSION, ..] | [] => return Err(format!("{} bytes can't be runs of key groups", saved.len())),
@@ -77,7 +131,7 @@ impl GroupFloors {
     }
 
     /// The saved form, with everything fired up to `watermark`.
-    pub(crate) fn save(&self, watermark: Watermark) -> Vec<u8> {
+    fn save(&self, watermark: Watermark) -> Vec<u8> {
         let mut saved = vec![VERSION];
         let mut run: Option<(u32, Watermark)> = None;
         let mut close = |run: Option<(u32, Watermark)>, end: u32| {

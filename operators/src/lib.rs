@@ -17,7 +17,7 @@
 //! | [`dedupe`] | keyed, timed | the keys of a time to live | writes new keys, forgotten ones as removals |
 //! | [`reduce`] | keyed | a record per key | writes the values that changed |
 //! | [`timestamps`] | untimed | the largest time | saves it |
-//! | [`window`] | keyed, timed | an aggregate per key and open window | writes those that changed; waits until a firing is out |
+//! | [`window`] | keyed, timed | an aggregate per key and open window, pane or session | writes those that changed; waits until a firing is out |
 //!
 //! Functions that are given to operators should depend on their arguments alone. What they keep in captures is in no snapshot,
 //! and after a restore it would not be what it was; state that counts belongs into an operator that has it.

@@ -16,4 +16,4 @@ pub use crate::reduce::Reduce;
 pub use crate::timestamps::{Bounded, Timestamps};
 pub use crate::try_map::{Rejected, TryMap};
 pub use crate::union::Union;
-pub use crate::window::{Tumbling, Window, Windows};
+pub use crate::window::{Sessions, Sliding, Tumbling, Window, Windows};

@@ -1,4 +1,4 @@
-//! The window operator: aggregates in keyed state, fired by the watermark.
+//! The operator of tumbling windows: aggregates in keyed state, fired by the watermark.
 //!
 //! Invariants:
 //!
@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use cutwater_engine::element::{Batch, Data};
 use cutwater_engine::error::OperatorError;
-use cutwater_engine::exchange::{CanonicalKey, KeyGroups, group_of};
+use cutwater_engine::exchange::CanonicalKey;
 use cutwater_engine::graph::OperatorSetup;
 use cutwater_engine::operator::{Context, Flow, Operator, Saved};
 use cutwater_engine::snapshot::StateName;
@@ -21,17 +21,9 @@ use cutwater_engine::state::{KeyedState, Scoped, State, StateKey, StateValue};
 use cutwater_engine::time::{EventTime, Watermark};
 
 use super::tumbling::{Tumbling, Window};
-use crate::floors::GroupFloors;
+use super::{FIRED, LATE, RESULTS, shape};
+use crate::floors::TimeOfKeys;
 use crate::key_order::in_canonical_order;
-
-/// The output of results.
-const RESULTS: usize = 0;
-/// The output of late records.
-const LATE: usize = 1;
-/// The name under which the floors are saved.
-const FLOORS: &str = "fired";
-/// The name under which length and offset of the windows are saved, eight bytes each, least significant first.
-const SHAPE: &str = "shape";
 
 /// What to make of a window.
 pub(super) struct Functions<K, T, A, R, Init, Add, Finish> {
@@ -48,15 +40,13 @@ pub(super) struct WindowOperator<K, T, A, R, Init, Add, Finish> {
     functions: Functions<K, T, A, R, Init, Add, Finish>,
     with_late: bool,
     state_limit: usize,
-    groups: KeyGroups,
     state: Rc<RefCell<State<Scoped<K, i64>, A>>>,
     /// The keys of each open window, by its start; in the order of their first records.
     open: BTreeMap<i64, Vec<K>>,
     /// False until `open` was made from a restored state.
     open_is_made: bool,
-    floors: GroupFloors,
-    /// Up to here windows have fired in this attempt.
-    watermark: Watermark,
+    /// Up to where windows have fired.
+    fired: TimeOfKeys,
     /// The watermark that is being handled.
     firing_to: Watermark,
     firing: Option<Firing<K>>,
@@ -87,12 +77,10 @@ where
             functions,
             with_late,
             state_limit: setup.environment.limits.state_bytes,
-            groups: setup.assignment.groups(),
             state: Rc::new(RefCell::new(State::new(name, 1))),
             open: BTreeMap::new(),
             open_is_made: false,
-            floors: GroupFloors::new(setup.assignment.range_of(setup.worker)),
-            watermark: Watermark::MIN,
+            fired: TimeOfKeys::new(setup),
             firing_to: Watermark::MIN,
             firing: None,
         }
@@ -107,13 +95,9 @@ where
         }
     }
 
-    /// Up to where the windows of this key have fired.
-    #[inline]
-    fn fired(&self, key: &K) -> Watermark {
-        match self.floors.is_empty() {
-            true => self.watermark,
-            false => self.watermark.max(self.floors.of(group_of(key.key_hash(), self.groups))),
-        }
+    /// Open windows are known by their start alone, so these must not change.
+    fn shape(&self) -> [i64; 2] {
+        [self.windows.size_ms(), self.windows.offset_ms()]
     }
 
     /// True if a window is left that must fire.
@@ -170,7 +154,7 @@ where
         let mut state = self.state.borrow_mut();
         for (key, (time, record)) in records {
             let window = self.windows.window_of(time);
-            if window.end <= self.fired(&key) {
+            if window.end <= self.fired.of(&key) {
                 late += 1;
                 if self.with_late {
                     late_records.push((time, (key, record)));
@@ -214,9 +198,8 @@ where
             cx.emit(RESULTS, results);
         }
         // Only now, behind the results: their time is below it.
-        self.watermark = self.firing_to;
-        self.floors.passed(self.watermark);
-        cx.watermark(self.watermark);
+        self.fired.advance(self.firing_to);
+        cx.watermark(self.firing_to);
         Ok(Flow::Done)
     }
 
@@ -225,39 +208,13 @@ where
     }
 
     fn save(&mut self) -> Vec<(String, Vec<u8>)> {
-        let fired = self.floors.save(self.watermark);
-        vec![(FLOORS.to_string(), fired), (SHAPE.to_string(), shape(self.windows))]
+        vec![self.fired.save(FIRED), shape::save(&self.shape())]
     }
 
     fn restore(&mut self, saved: &Saved) -> Result<(), OperatorError> {
-        if let Some((_, found)) = saved.named(SHAPE).find(|(_, found)| *found != shape(self.windows)) {
-            return Err(OperatorError::Failed(other_shape(found, self.windows)));
-        }
-        for (_, bytes) in saved.named(FLOORS) {
-            let restored = self.floors.restore(bytes);
-            restored
-                .map_err(|e| OperatorError::Failed(format!("up to where windows have fired can't be restored: {e}")))?;
-        }
-        Ok(())
+        shape::check(saved, &self.shape(), |shape| format!("{} ms long, moved by {} ms", shape[0], shape[1]))?;
+        self.fired.restore(saved, FIRED)
     }
-}
-
-/// Length and offset as they are saved: open windows are known by their start alone, so these must not change.
-fn shape(windows: Tumbling) -> Vec<u8> {
-    [windows.size_ms().to_le_bytes(), windows.offset_ms().to_le_bytes()].concat()
-}
-
-fn other_shape(found: &[u8], windows: Tumbling) -> String {
-    let number = |at: usize| found.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(i64::from_le_bytes);
-    let words = |size: Option<i64>, offset: Option<i64>| match (size, offset) {
-        (Some(size), Some(offset)) => format!("{size} ms long, moved by {offset} ms"),
-        _ => "of an unknown shape".to_string(),
-    };
-    format!(
-        "the open windows were saved as {} and are now {}; restore with the old windows, or give the operator another name",
-        words(number(0), number(8)),
-        words(Some(windows.size_ms()), Some(windows.offset_ms())),
-    )
 }
 
 #[cfg(test)]

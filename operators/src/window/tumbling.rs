@@ -82,7 +82,7 @@ impl Tumbling {
         Tumbling::of(n as i64 * 86_400_000)
     }
 
-    const fn of(size_ms: i64) -> Tumbling {
+    pub(super) const fn of(size_ms: i64) -> Tumbling {
         assert!(size_ms > 0, "a window must be at least a millisecond long");
         Tumbling { size_ms, offset_ms: 0 }
     }
