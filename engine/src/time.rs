@@ -1,8 +1,10 @@
-//! Event time and the watermark.
+//! Event time and the watermark; and [`WallTime`], the platform's processing time, for those who wait for it.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+pub use cutwater_platform::WallTime;
 
 /// When something happened, in milliseconds since 1970-01-01T00:00 of whatever calendar the job uses (UTC or naive local
 /// time: the engine only compares). Handled time is never mixed with it.

@@ -15,6 +15,7 @@
 //! | [`count`] | keyed | a number per key | writes the counts that changed |
 //! | [`count_at_end`] | keyed | a number per key | the same; waits until the final counts are out |
 //! | [`dedupe`] | keyed, timed | the keys of a time to live | writes new keys, forgotten ones as removals |
+//! | [`process`] | keyed | what its function declares, and timers | writes what changed and the timers that are set |
 //! | [`reduce`] | keyed | a record per key | writes the values that changed |
 //! | [`timestamps`] | untimed | the largest time | saves it |
 //! | [`window`] | keyed, timed | an aggregate per key and open window, pane or session | writes those that changed; waits until a firing is out |
@@ -61,6 +62,7 @@ pub mod key_by;
 mod key_order;
 pub mod map;
 pub mod prelude;
+pub mod process;
 pub mod reduce;
 #[cfg(test)]
 mod testing;

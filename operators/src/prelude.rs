@@ -12,6 +12,9 @@ pub use crate::fused::Fuse;
 pub use crate::inspect::Inspect;
 pub use crate::key_by::KeyBy;
 pub use crate::map::Map;
+pub use crate::process::{
+    Declare, ExpiringOf, KeyedProcess, ListOf, MapOf, Process, Processed, Scope, Side, SideOut, Timer, ValueOf,
+};
 pub use crate::reduce::Reduce;
 pub use crate::timestamps::{Bounded, Timestamps};
 pub use crate::try_map::{Rejected, TryMap};
