@@ -6,7 +6,7 @@ pub use cutwater_engine::error::{BuildError, RunError};
 pub use cutwater_engine::exchange::{CanonicalKey, KeySink};
 pub use cutwater_engine::graph::{Job, Keyed, Stream, Timed, Untimed};
 pub use cutwater_engine::observe::{Control, Report};
-pub use cutwater_engine::time::EventTime;
+pub use cutwater_engine::time::{EventTime, WallTime};
 pub use cutwater_operators::prelude::*;
 pub use cutwater_platform::Platform;
 pub use cutwater_sources_sinks::codec::{Bytes, Csv, Json, Text};

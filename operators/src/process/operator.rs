@@ -90,9 +90,9 @@ pub(super) struct ProcessOperator<K, T: 'static, M: TimeMode, P: KeyedProcess<K,
 }
 
 /// What to call the function for.
-enum Call<K, R> {
-    Record(K, R),
-    Timer(K, Timer),
+enum Call<R> {
+    Record(R),
+    Timer(Timer),
 }
 
 impl<K, T, M, P> ProcessOperator<K, T, M, P>
@@ -124,23 +124,23 @@ where
     }
 
     /// What comes next, in this order: timers that are due, those of a wake-up, records, what waits at the end of all.
-    fn next(&mut self) -> Option<Call<K, M::Of<T>>> {
+    fn next(&mut self) -> Option<(K, Call<M::Of<T>>)> {
         if let Some((time, key)) = self.alarms.pop_event() {
-            return Some(Call::Timer(key, Timer::Event(time)));
+            return Some((key, Call::Timer(Timer::Event(time))));
         }
         if let Some(up_to) = self.waking {
             if let Some((time, key)) = self.alarms.wall.pop(up_to.0) {
-                return Some(Call::Timer(key, Timer::Wall(WallTime(time))));
+                return Some((key, Call::Timer(Timer::Wall(WallTime(time)))));
             }
             self.waking = None;
         }
         if let Some((key, record)) = self.records.next() {
-            return Some(Call::Record(key, record));
+            return Some((key, Call::Record(record)));
         }
         if self.passing == Some(Watermark::MAX) {
             let (time, key) = self.alarms.wall.pop(i64::MAX)?;
             self.wall = self.wall.max(WallTime(time));
-            return Some(Call::Timer(key, Timer::Wall(WallTime(time))));
+            return Some((key, Call::Timer(Timer::Wall(WallTime(time)))));
         }
         None
     }
@@ -150,21 +150,18 @@ where
         self.waking.is_some() || self.records.len() > 0 || self.passing.is_some() || self.alarms.event_is_due()
     }
 
-    fn call(&mut self, call: Call<K, M::Of<T>>) {
-        let key = match &call {
-            Call::Record(key, _) | Call::Timer(key, _) => key.clone(),
-        };
-        let watermark = self.time.of(&key).max(self.alarms.firing_to);
+    fn call(&mut self, key: &K, call: Call<M::Of<T>>) {
+        let watermark = self.time.of(key).max(self.alarms.firing_to);
         let time = match &call {
-            Call::Record(_, record) => M::time(record).unwrap_or(watermark),
-            Call::Timer(_, Timer::Event(time)) => *time,
-            Call::Timer(_, Timer::Wall(_)) => watermark,
+            Call::Record(record) => M::time(record).unwrap_or(watermark),
+            Call::Timer(Timer::Event(time)) => *time,
+            Call::Timer(Timer::Wall(_)) => watermark,
         };
         let (wall, out, alarms) = (self.wall, &mut self.out, &mut self.alarms);
-        let mut cx = Scope { key: &key, time, watermark, wall, out, alarms };
+        let mut cx = Scope { key, time, watermark, wall, out, alarms };
         match call {
-            Call::Record(_, record) => self.function.on_record(M::into_value(record), &mut cx),
-            Call::Timer(_, timer) => self.function.on_timer(timer, &mut cx),
+            Call::Record(record) => self.function.on_record(M::into_value(record), &mut cx),
+            Call::Timer(timer) => self.function.on_timer(timer, &mut cx),
         }
     }
 
@@ -188,8 +185,8 @@ where
             if cx.room() == 0 && self.has_next() {
                 return Ok(Flow::Pending);
             }
-            let Some(call) = self.next() else { break };
-            self.call(call);
+            let Some((key, call)) = self.next() else { break };
+            self.call(&key, call);
         }
         self.flush(cx);
         if let Some(watermark) = self.passing.take() {
