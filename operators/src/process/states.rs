@@ -123,7 +123,7 @@ impl<K: StateKey, V: StateValue> Forget for RefCell<ExpiringState<K, V>> {
 }
 
 macro_rules! handle {
-    ($name:ident<$($param:ident),+>, $state:ty) => {
+    ($name:ident<$($param:ident),+>) => {
         impl<$($param),+> fmt::Debug for $name<$($param),+> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(stringify!($name))
@@ -134,7 +134,7 @@ macro_rules! handle {
 
 /// A value of the key at hand.
 pub struct ValueOf<K, V>(Rc<RefCell<State<K, V>>>);
-handle!(ValueOf<K, V>, State<K, V>);
+handle!(ValueOf<K, V>);
 
 impl<K: CanonicalKey + StateKey, V: StateValue> ValueOf<K, V> {
     /// The value, if there is one.
@@ -163,7 +163,7 @@ impl<K: CanonicalKey + StateKey, V: StateValue> ValueOf<K, V> {
 
 /// A map of the key at hand.
 pub struct MapOf<K, MK, MV>(Rc<RefCell<MapState<K, MK, MV>>>);
-handle!(MapOf<K, MK, MV>, MapState<K, MK, MV>);
+handle!(MapOf<K, MK, MV>);
 
 impl<K, MK, MV> MapOf<K, MK, MV>
 where
@@ -202,7 +202,7 @@ where
 
 /// A list of the key at hand.
 pub struct ListOf<K, T>(Rc<RefCell<ListState<K, T>>>);
-handle!(ListOf<K, T>, ListState<K, T>);
+handle!(ListOf<K, T>);
 
 impl<K: CanonicalKey + StateKey, T: StateValue> ListOf<K, T> {
     /// How many elements there are.
@@ -238,7 +238,7 @@ impl<K: CanonicalKey + StateKey, T: StateValue> ListOf<K, T> {
 
 /// A value of the key at hand that is forgotten by event time.
 pub struct ExpiringOf<K, V>(Rc<RefCell<ExpiringState<K, V>>>);
-handle!(ExpiringOf<K, V>, ExpiringState<K, V>);
+handle!(ExpiringOf<K, V>);
 
 impl<K: CanonicalKey + StateKey, V: StateValue> ExpiringOf<K, V> {
     /// The value, if there is one and its time isn't over.
