@@ -130,7 +130,7 @@ fn a_sink_much_slower_than_its_source_holds_it_back() {
 #[test]
 fn a_key_that_nearly_all_records_have_is_counted_in_order_and_bounded() {
     for workers in [2, 4] {
-        let hot = |n: u64| if n % 10 == 0 { n % 101 } else { 7 };
+        let hot = |n: u64| if n.is_multiple_of(10) { n % 101 } else { 7 };
         let ahead = ahead_of(Duration::from_millis(1), workers, 8_000, hot);
         assert!(ahead <= bound(workers), "{workers} workers: {ahead} records ahead, {} allowed", bound(workers));
     }
