@@ -60,6 +60,7 @@ pub use self::core::TxnPhase;
 pub use config::{Holder, LogLimits, LogOptions};
 pub use embedded::Log;
 pub use embedded::consumer::{Consumer, Fetched, Isolation};
+pub use embedded::lookup::{FoundOffset, OffsetSpec};
 pub use embedded::owner::{AbortOutcome, CommitOutcome, Owner};
 pub use embedded::producer::{AppendTicket, BatchSource, Producer};
 pub use embedded::transaction::{Prepared, Txn};

@@ -33,6 +33,7 @@ pub use decode::{HeaderIter, RecordIter, RecordRef, Records, records, records_re
 pub use encode::{BatchBuilder, ProducerStamp, restamp};
 pub use error::BatchError;
 pub use header::{BatchHeader, Compression, assign};
+pub(crate) use verify::accept;
 pub use verify::{verify, verify_stored};
 
 /// What a batch may cost its reader.

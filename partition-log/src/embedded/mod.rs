@@ -1,12 +1,13 @@
 //! The log as a program in the same process uses it.
 //!
 //! Reading order: [`Log`] (here), [`producer`] (idempotent appends), [`owner`] (claims, prepared transactions and their
-//! ends), [`transaction`], [`consumer`].
+//! ends), [`transaction`], [`consumer`], [`lookup`] (offsets by time).
 //!
 //! All handles of one opened log share it; the last one to go stops it. Dropped without [`Log::close`] it is left as a
 //! crash would leave it: everything acknowledged is there at the next open.
 
 pub mod consumer;
+pub mod lookup;
 pub mod owner;
 pub mod producer;
 pub mod transaction;
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use cutwater_platform::{Lock, Platform};
 
 use crate::accept::{Shared, Waiter};
-use crate::batch::verify;
+use crate::batch::accept;
 use crate::config::{LogLimits, LogOptions};
 use crate::core::decide::Asker;
 use crate::error::{
@@ -233,14 +234,20 @@ impl Log {
 
     /// Appends a batch as its producer made it, with the producer's own id, epoch and sequence: the entrance for clients
     /// that keep these themselves, and repeat a batch when they missed the answer. A repeated batch gets its first answer.
+    /// A largest timestamp that isn't the records' is put right.
     ///
     /// # Errors
     /// The batch isn't well formed, doesn't continue what its producer sent before, or belongs to no open transaction.
-    pub fn append_batch(&self, topic: TopicId, partition: u32, batch: Vec<u8>) -> Result<AppendTicket, AppendError> {
+    pub fn append_batch(
+        &self,
+        topic: TopicId,
+        partition: u32,
+        mut batch: Vec<u8>,
+    ) -> Result<AppendTicket, AppendError> {
         let at = TopicPartition::new(topic, partition);
         let limits =
             crate::batch::Limits { batch_bytes: self.inner.shared.limits.batch_bytes_max, ..Default::default() };
-        verify(&batch, &limits).map_err(|source| AppendError::Batch { at, source })?;
+        accept(&mut batch, &limits).map_err(|source| AppendError::Batch { at, source })?;
         let accepted = self.inner.shared.append(at, batch, true)?;
         Ok(AppendTicket::new(self.inner.clone(), accepted))
     }

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use cutwater_partition_log::batch::{BatchBuilder, BatchHeader, Compression, Limits, verify_stored};
 use cutwater_partition_log::{
-    Isolation, Log, LogLimits, LogOptions, Offset, OpenError, Outcome, Owner, OwnerId, Producer, Topic, TopicId, Txn,
-    TxnId, TxnName, TxnPhase,
+    Isolation, Log, LogLimits, LogOptions, Offset, OffsetSpec, OpenError, Outcome, Owner, OwnerId, PartitionOffsets,
+    Producer, Topic, TopicId, Txn, TxnId, TxnName, TxnPhase,
 };
 use cutwater_platform::Files;
 use cutwater_testkit::SimPlatform;
@@ -156,6 +156,7 @@ pub fn observe(log: &Log) -> Observed {
         for partition in 0..count {
             let offsets = log.offsets(id, partition).expect("exists");
             assert_eq!(offsets.log_end, offsets.high_watermark, "nothing is under way");
+            check_times(log, id, partition, &offsets);
             partitions.push(ObservedPartition {
                 at: (id.0 as usize, partition),
                 high_watermark: offsets.high_watermark.0,
@@ -174,6 +175,26 @@ pub fn observe(log: &Log) -> Observed {
         outcomes: outcomes.map(|(id, outcome)| (id.clone(), *outcome == Outcome::Committed)).collect(),
         attempt: owners.first().map_or(0, |owner| owner.attempt),
     }
+}
+
+/// The look-up by time finds the youngest record where a reader of everything finds it.
+fn check_times(log: &Log, topic: TopicId, partition: u32, offsets: &PartitionOffsets) {
+    let mut consumer = log.consumer(topic, partition, Offset::ZERO, Isolation::ReadUncommitted).expect("exists");
+    let mut youngest: Option<(i64, i64)> = None;
+    while consumer.position() < offsets.high_watermark {
+        for batch in consumer.poll(usize::MAX).expect("sound").batches() {
+            let header = BatchHeader::parse(batch).expect("sound");
+            if youngest.is_none_or(|(time, _)| header.max_timestamp_ms > time) {
+                youngest = Some((header.max_timestamp_ms, header.base_offset));
+            }
+        }
+    }
+    let first = log.find_offset(topic, partition, OffsetSpec::Time(0), Isolation::ReadUncommitted).expect("sound");
+    assert_eq!(first.map(|found| found.offset.0), youngest.map(|_| 0), "every time is 0 or more");
+    let found = log.find_offset(topic, partition, OffsetSpec::MaxTimestamp, Isolation::ReadUncommitted).expect("sound");
+    let found = found.map(|found| (found.timestamp_ms.expect("by time"), found.offset.0 as i64));
+    // A marker may be younger; a reader of records doesn't see those.
+    assert!(found >= youngest && found.is_some() == youngest.is_some(), "{found:?} is older than {youngest:?}");
 }
 
 pub fn read(log: &Log, topic: TopicId, partition: u32, isolation: Isolation) -> Vec<(u64, String)> {
