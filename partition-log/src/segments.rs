@@ -156,9 +156,9 @@ fn write_partition(files: &PartitionFiles, effects: &[&Effect]) -> Result<u64, S
     let mut aborts = Vec::new();
     for effect in effects {
         match effect {
-            Effect::Roll { base, .. } => {
+            Effect::Roll { base, producers, .. } => {
                 flush(files, &mut slices, &mut aborts)?;
-                files.roll(base.cast_signed())?;
+                files.roll(base.cast_signed(), producers)?;
             }
             Effect::Batch { batch, aborted, .. } => {
                 written += batch.len() as u64;

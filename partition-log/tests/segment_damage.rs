@@ -321,7 +321,7 @@ fn junk_behind_the_aborts_is_cut_and_a_damaged_abort_is_an_error() {
     // Sealed segments were synced: there, a bad entry is no crash's junk but damage.
     let files = dir.reopen(ONE_SEGMENT);
     files.truncate_to(end).expect("whole");
-    let rolled = files.roll(end.next_offset).expect("rolled");
+    let rolled = files.roll(end.next_offset, b"producers").expect("rolled");
     files.close().expect("synced");
     let mut bad = good.clone();
     bad[34 * 100..34 * 101].fill(0);

@@ -178,7 +178,7 @@ fn a_failed_sync_poisons_and_nothing_is_called_synced_afterwards() {
     let batch = batch_at(end.next_offset, 1);
     assert!(matches!(files.sync_paced(|| {}), Err(SegmentError::Poisoned { .. })), "a second try proves nothing");
     assert!(matches!(files.write(end.position(), &[IoSlice::new(&batch)]), Err(SegmentError::Poisoned { .. })));
-    assert!(matches!(files.roll(end.next_offset), Err(SegmentError::Poisoned { .. })));
+    assert!(matches!(files.roll(end.next_offset, b"producers"), Err(SegmentError::Poisoned { .. })));
     assert!(matches!(files.truncate_to(end), Err(SegmentError::Poisoned { .. })));
     assert!(!files.read(0, 100, i64::MAX).expect("reading goes on").is_empty());
 }
@@ -225,7 +225,7 @@ fn names_that_a_killed_process_left_unsynced_are_synced_with_the_first_bytes_beh
     fill(&files, 0..2);
     files.sync_paced(|| {}).expect("synced");
     let end = files.end().expect("known");
-    let rolled = files.roll(end.next_offset).expect("rolled");
+    let rolled = files.roll(end.next_offset, b"producers").expect("rolled");
     drop(files); // as good as killed: nobody has synced the new name
     watch.synced.lock().expect("unbroken").clear();
     let shared = OpenFiles::new(Arc::new(Watched(watch.clone())), CrashPoints::default(), 100);

@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use cutwater_partition_log::batch::{BatchBuilder, BatchHeader, Compression, ProducerStamp, assign};
 use cutwater_partition_log::segment::{LogEnd, PartitionFiles, SegmentConfig};
 use cutwater_partition_log::{Isolation, Log, LogLimits, LogOptions, Offset, OffsetSpec, OwnerId, TopicId, TxnName};
-use cutwater_platform::Platform;
+use cutwater_platform::{Files, OsFiles, Platform};
 use cutwater_testkit::SimPlatform;
 use segment_support::Dir;
 
@@ -38,7 +38,7 @@ fn fill(files: &PartitionFiles, batches: i64) -> Vec<i64> {
         let last = BatchHeader::parse(&batch).expect("a batch").last_offset();
         let mut end = files.end().expect("known");
         if files.config().must_roll(&end, batch.len() as u64, last) {
-            end = files.roll(end.next_offset).expect("rolled");
+            end = files.roll(end.next_offset, b"producers").expect("rolled");
         }
         files.write(end.position(), &[IoSlice::new(&batch)]).expect("written");
     }
@@ -116,7 +116,7 @@ fn a_missing_or_lying_time_index_misleads_nobody_and_is_built_anew_as_it_was() {
         for base in &bases {
             match lie(dir.read(&times_name(*base))) {
                 Some(bytes) => other.write(&times_name(*base), &bytes),
-                None => std::fs::remove_file(other.path().join(times_name(*base))).expect("removed"),
+                None => OsFiles.remove_file(&other.path().join(times_name(*base))).expect("removed"),
             }
         }
         let files = other.reopen(SMALL);
@@ -146,7 +146,7 @@ fn a_cut_and_a_replay_come_to_the_same_time_indexes() {
             }
             let batch = BatchHeader::parse(bytes).expect("a batch");
             if files.config().must_roll(&end, bytes.len() as u64, batch.last_offset()) {
-                files.roll(*base).expect("rolled");
+                files.roll(*base, b"producers").expect("rolled");
             }
             let end = files.end().expect("known");
             files.write(end.position(), &[IoSlice::new(bytes)]).expect("written");
@@ -162,7 +162,7 @@ fn a_cut_and_a_replay_come_to_the_same_time_indexes() {
         if base >= end.next_offset {
             let last = BatchHeader::parse(&bytes).expect("a batch").last_offset();
             if files.config().must_roll(&end, bytes.len() as u64, last) {
-                files.roll(base).expect("rolled");
+                files.roll(base, b"producers").expect("rolled");
             }
             files.write(files.end().expect("known").position(), &[IoSlice::new(&bytes)]).expect("written");
         }

@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::{AbortedTxn, Effect, PartitionState, State, TopicState, TxnPhase, TxnState};
 use crate::batch::{BatchHeader, ControlKind, assign, control_batch};
 use crate::owner::TxnId;
-use crate::producer::{Appended, ProducerState, last_sequence};
+use crate::producer::{Appended, ProducerState, last_sequence, snapshot};
 use crate::topic::{TopicId, TopicPartition};
 use crate::wal::frame::{Batch, Ended, Entry, Outcome};
 
@@ -136,7 +136,8 @@ impl State {
         }
         partition.segment_base = base;
         partition.segment_bytes = 0;
-        effects.push(Effect::Roll { at, base });
+        let producers = Arc::new(snapshot(&partition.producers, &partition.open));
+        effects.push(Effect::Roll { at, base, producers });
         Ok(())
     }
 

@@ -21,6 +21,7 @@ pub(crate) mod image;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use crate::owner::{OwnerId, TxnId};
 use crate::producer::ProducerState;
@@ -135,8 +136,8 @@ pub(crate) struct AbortedTxn {
 pub(crate) enum Effect {
     /// A topic with this many partitions.
     Topic { topic: TopicId, name: String, partitions: u32 },
-    /// The next batch of the partition begins a new segment.
-    Roll { at: TopicPartition, base: u64 },
+    /// The next batch of the partition begins a new segment; its producers up to here, as Kafka's snapshot file has them.
+    Roll { at: TopicPartition, base: u64, producers: Arc<Vec<u8>> },
     /// A batch with offsets `base..next`; a marker may bring the transaction that it aborts.
     Batch { at: TopicPartition, base: u64, next: u64, last_stable: u64, batch: Batch, aborted: Option<AbortedTxn> },
 }

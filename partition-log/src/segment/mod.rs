@@ -6,6 +6,7 @@
 //!   00000000000000000000.index      which offset lies where, one entry per 4 KiB; derived from the log file
 //!   00000000000000000000.timeindex  how young the records are up to where; derived as well
 //!   00000000000000000000.txnindex   transactions aborted here; only if there are any
+//!   00000000000000000042.snapshot   the producers up to the segment's first offset; not of the first segment
 //! ```
 //!
 //! The write-ahead log is the commit point: these files are written behind it, unsynced, by one materialiser, and synced

@@ -13,10 +13,12 @@ pub(crate) enum Kind {
     Times,
     /// Which transactions were aborted in it.
     Aborts,
+    /// The partition's producers up to its first offset.
+    Producers,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 4] = [Kind::Log, Kind::Index, Kind::Times, Kind::Aborts];
+    pub(crate) const ALL: [Kind; 5] = [Kind::Log, Kind::Index, Kind::Times, Kind::Aborts, Kind::Producers];
 
     fn suffix(self) -> &'static str {
         match self {
@@ -24,6 +26,7 @@ impl Kind {
             Kind::Index => "index",
             Kind::Times => "timeindex",
             Kind::Aborts => "txnindex",
+            Kind::Producers => "snapshot",
         }
     }
 }

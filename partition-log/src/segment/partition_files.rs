@@ -63,6 +63,7 @@ pub(super) struct Segment {
     pub(super) index_dirty: bool,
     pub(super) times_dirty: bool,
     pub(super) aborts_dirty: bool,
+    pub(super) producers_dirty: bool,
 }
 
 /// What is known of a segment's transaction index.
@@ -77,6 +78,10 @@ pub(super) enum Aborts {
 }
 
 impl Segment {
+    pub(super) fn has_dirty_side_files(&self) -> bool {
+        self.index_dirty || self.times_dirty || self.aborts_dirty || self.producers_dirty
+    }
+
     pub(super) fn new(base: i64, aborts: Aborts) -> Segment {
         Segment {
             base,
@@ -86,6 +91,7 @@ impl Segment {
             index_dirty: false,
             times_dirty: false,
             aborts_dirty: false,
+            producers_dirty: false,
         }
     }
 }
@@ -194,11 +200,12 @@ impl PartitionFiles {
     }
 
     /// Seals the active segment and begins one at `new_base`, which must be the next offset. Doing it twice is doing it
-    /// once. The new file is created at once, so that a roll is seen in the directory.
+    /// once. The new files are created at once, so that a roll is seen in the directory. `producers` is the content of the
+    /// new segment's producer snapshot.
     ///
     /// # Errors
     /// Another offset than the next; the system's.
-    pub fn roll(&self, new_base: i64) -> Result<LogEnd, SegmentError> {
+    pub fn roll(&self, new_base: i64, producers: &[u8]) -> Result<LogEnd, SegmentError> {
         let _writer = self.lock_writer();
         let end = self.writable_end()?;
         if new_base != end.next_offset {
@@ -211,12 +218,14 @@ impl PartitionFiles {
         self.state().times.seal();
         self.flush_index()?;
         self.create_segment(new_base)?;
+        let handle = self.handle(new_base, Kind::Producers, Open::Create)?;
+        handle.for_writing().write_all_at(producers, 0).at("write", &handle.path)?;
         let rolled = LogEnd::empty_at(new_base);
         let mut state = self.state();
         if let Some(sealed) = state.segments.last_mut() {
             sealed.sealed_bytes = Some(end.segment_position);
         }
-        state.segments.push(Segment::new(new_base, Aborts::None));
+        state.segments.push(Segment { producers_dirty: true, ..Segment::new(new_base, Aborts::None) });
         state.names_dirty = true;
         state.index = OffsetIndex::default();
         state.index_flushed = 0;
@@ -296,7 +305,7 @@ impl PartitionFiles {
 
     pub(super) fn remove_segment(&self, base: i64) -> Result<(), SegmentError> {
         // The log file last: without it the others are orphans that the next opening removes.
-        for kind in [Kind::Index, Kind::Times, Kind::Aborts, Kind::Log] {
+        for kind in [Kind::Index, Kind::Times, Kind::Aborts, Kind::Producers, Kind::Log] {
             self.open.remove(self.key(base, kind), &self.path(base, kind))?;
         }
         Ok(())
@@ -383,8 +392,10 @@ impl PartitionFiles {
                 handle.for_writing().set_len(0).at("empty", &handle.path)?;
             }
         }
-        let aborts = self.path(base, Kind::Aborts);
-        self.open.remove(self.key(base, Kind::Aborts), &aborts)
+        for kind in [Kind::Aborts, Kind::Producers] {
+            self.open.remove(self.key(base, kind), &self.path(base, kind))?;
+        }
+        Ok(())
     }
 
     pub(super) fn handle(&self, base: i64, kind: Kind, how: Open) -> Result<Arc<Handle>, SegmentError> {

@@ -21,8 +21,7 @@ impl PartitionFiles {
     /// True when something here isn't durable: bytes, index entries, aborts or names.
     pub fn is_dirty(&self) -> bool {
         let state = self.state();
-        let files =
-            state.segments.iter().any(|s| s.dirty_bytes > 0 || s.index_dirty || s.times_dirty || s.aborts_dirty);
+        let files = state.segments.iter().any(|s| s.dirty_bytes > 0 || s.has_dirty_side_files());
         files
             || state.names_dirty
             || state.dir_is_new
@@ -115,6 +114,7 @@ impl PartitionFiles {
             let mut add = |is_dirty: bool, kind| is_dirty.then(|| dirty.push(Dirty { base, kind }));
             add(std::mem::take(&mut segment.index_dirty), Kind::Index);
             add(std::mem::take(&mut segment.times_dirty), Kind::Times);
+            add(std::mem::take(&mut segment.producers_dirty), Kind::Producers);
             add(std::mem::take(&mut segment.aborts_dirty), Kind::Aborts);
             add(std::mem::take(&mut segment.dirty_bytes) > 0, Kind::Log);
         }
