@@ -10,7 +10,7 @@ use cutwater_testkit::{LossPolicy, SimPlatform};
 use log_support::{Driver, Fact, Op, Stopped, open, strangers_model, strangers_view, surviving_prefix};
 
 /// Every named point of the log. `docs/recovery-log.md` says what is found at each, and what is done.
-const POINTS: [&str; 16] = [
+const POINTS: [&str; 17] = [
     "log.frame-buffered",
     "log.frame-written",
     "log.acknowledged",
@@ -25,6 +25,7 @@ const POINTS: [&str; 16] = [
     "log.end-written",
     "log.topic-created",
     "log.producer-block",
+    "log.producers-forgotten",
     "log.replayed",
     "log.tail-cut",
 ];
@@ -60,7 +61,15 @@ fn workload() -> Vec<Op> {
             1 => vec![Op::AbortOpen(0), Op::Forget],
             // Left open over the claim.
             2 => vec![Op::Begin, append(1, 0, 0), Op::Prepare(1), Op::Claim, Op::Abort(0)],
-            3 => vec![Op::Prepare(0), Op::Plain { topic: 1, partition: 0, count: 6 }, Op::Commit(1)],
+            // Left open until it times out, beside a prepared one.
+            3 => vec![
+                Op::Begin,
+                append(1, 1, 0),
+                Op::Prepare(0),
+                Op::TimeOut,
+                Op::Plain { topic: 1, partition: 0, count: 6 },
+                Op::Commit(1),
+            ],
             _ => vec![Op::Prepare(0)],
         });
     }

@@ -34,6 +34,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (1..3usize).prop_map(Op::Commit),
         1 => slot.prop_map(Op::Abort),
         1 => Just(Op::Forget),
+        1 => Just(Op::TimeOut),
     ];
     let policy = prop::sample::select(LossPolicy::ALL.to_vec());
     prop_oneof![

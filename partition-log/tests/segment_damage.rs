@@ -243,7 +243,10 @@ fn cutting_back_over_several_segments_removes_the_later_ones() {
     assert_eq!(again.segment_bases(), bases[..2]);
     let expected: Vec<String> = bases[..2]
         .iter()
-        .flat_map(|&base| [index_name(base), log_name(base), format!("{base:020}.timeindex")])
+        .flat_map(|&base| {
+            let snapshot = (base > 0).then(|| format!("{base:020}.snapshot"));
+            [index_name(base), log_name(base)].into_iter().chain(snapshot).chain([format!("{base:020}.timeindex")])
+        })
         .chain(["leave.me".to_string()])
         .collect();
     assert_eq!(dir.names(), expected);

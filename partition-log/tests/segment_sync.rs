@@ -150,9 +150,9 @@ fn a_sync_covers_every_file_oldest_first_then_the_names() {
     files.sync_paced(|| pauses += 1).expect("synced");
     let synced = std::mem::take(&mut *watch.synced.lock().expect("unbroken"));
     let second = bases[1];
-    let expected = [".index", ".timeindex", ".log", &format!("{second}.log"), "topic-0"];
-    assert_eq!(synced[..5], expected, "the second segment's indexes have no entry yet");
-    assert_eq!((synced.len(), pauses), (6, 6), "and the parent of the new directory");
+    let expected = [".index", ".timeindex", ".log", &format!("{second}.snapshot"), &format!("{second}.log"), "topic-0"];
+    assert_eq!(synced[..6], expected, "the second segment's indexes have no entry yet");
+    assert_eq!((synced.len(), pauses), (7, 7), "and the parent of the new directory");
     assert!(watch.unsynced.lock().expect("unbroken").values().all(|unsynced| !unsynced));
     assert_eq!((files.dirty_bytes(), files.is_dirty()), (0, false));
     files.sync_paced(|| {}).expect("nothing to do");

@@ -203,7 +203,9 @@ impl State {
     ) -> Result<(), Inconsistent> {
         let producer = ended.producer;
         let txn = self.txns.remove(&producer).ok_or_else(|| inconsistent("what ends isn't live"))?;
-        if txn.epoch != ended.epoch || txn.partitions.len() != ended.markers.len() {
+        // A fencing end carries the next epoch, so that every batch of the old one is refused from here on.
+        let fencing = outcome == Outcome::Aborted && txn.epoch.checked_add(1) == Some(ended.epoch);
+        if (txn.epoch != ended.epoch && !fencing) || txn.partitions.len() != ended.markers.len() {
             return Err(inconsistent(format!("{} ends as if it were another one", txn.id)));
         }
         let kind = match outcome {

@@ -1,6 +1,6 @@
 //! The state of the log: partitions, producers, owners, transactions. No I/O, no clock, no threads.
 //!
-//! Two halves. [`decide`] looks at a request and answers with the entries that carry it out, or with the reason why not;
+//! Two halves. [`decide`] (and [`expire`], for what the clock asks) looks at a request and answers with the entries that carry it out, or with the reason why not;
 //! it changes nothing. [`apply`] takes an entry and changes the state; it decides nothing. The running log does
 //! both, one behind the other; recovery applies what it finds in the write-ahead log. So the state after N entries is the
 //! same whether it was lived or replayed (I-3), and [`image`] writes it down byte for byte the same.
@@ -15,6 +15,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod decide;
+pub(crate) mod expire;
 pub(crate) mod image;
 
 #[cfg(test)]

@@ -15,15 +15,15 @@ pub mod transaction;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use cutwater_platform::{Lock, Platform};
+use cutwater_platform::{Lock, Platform, WallTime};
 
 use crate::accept::{Shared, Waiter};
 use crate::batch::accept;
 use crate::config::{LogLimits, LogOptions};
-use crate::core::decide::Asker;
+use crate::core::decide::{Asker, How};
 use crate::error::{
     AbortError, AppendError, ClaimError, CloseError, Down, FetchError, OpenError, OutcomeUnknown, ProduceError,
-    TopicError,
+    TopicError, TxnError,
 };
 use crate::offset::{Offset, PartitionOffsets};
 use crate::owner::{OwnerId, TxnId};
@@ -263,7 +263,7 @@ impl Log {
         shared.carry_out(|core| {
             let (claim, open) = core.state.plan_claim(*owner, attempt)?;
             core.push(claim);
-            core.abort(&open, shared.wall(), &shared.limits);
+            core.abort(How::Abort, &open, shared.wall(), &shared.limits);
             Ok::<_, ClaimError>(())
         })?;
         Ok(Owner::new(self.inner.clone(), *owner, attempt))
@@ -293,6 +293,17 @@ impl Log {
     /// It has been committed, or is unknown.
     pub fn force_abort(&self, id: &TxnId) -> Result<(), AbortError> {
         self.inner.abort(Asker::Operator, std::slice::from_ref(id)).map(drop)
+    }
+
+    /// Does now what the log does by itself now and then, as if it were `now`: aborts the transactions that have been open
+    /// for longer than [`LogLimits::transaction_timeout`], and forgets producers that have been silent for longer than
+    /// [`LogLimits::producer_expiry`]. Prepared transactions stay. Answers what was aborted; durable on return.
+    ///
+    /// # Errors
+    /// The log is down.
+    pub fn expire(&self, now: WallTime) -> Result<Vec<TxnId>, TxnError> {
+        let shared = &self.inner.shared;
+        shared.carry_out(|core| Ok(shared.expire(core, now.0)))
     }
 
     /// Reads a partition from `from` on, which may lie in its future.

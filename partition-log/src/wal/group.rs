@@ -115,6 +115,7 @@ impl Shared {
                 Entry::End { .. } => "log.end-written",
                 Entry::TopicCreated { .. } => "log.topic-created",
                 Entry::ProducerBlock { .. } => "log.producer-block",
+                Entry::ForgetProducers { .. } => "log.producers-forgotten",
                 _ => continue,
             };
             self.platform.crash.reach(point);

@@ -14,7 +14,7 @@ use cutwater_partition_log::{
     Isolation, Log, LogLimits, LogOptions, Offset, OffsetSpec, OpenError, Outcome, Owner, OwnerId, PartitionOffsets,
     Producer, Topic, TopicId, Txn, TxnId, TxnName, TxnPhase,
 };
-use cutwater_platform::Files;
+use cutwater_platform::{Files, WallTime};
 use cutwater_testkit::SimPlatform;
 
 pub const DIR: &str = "log";
@@ -247,6 +247,8 @@ pub enum Op {
     /// Aborts one that is live.
     Abort(usize),
     Forget,
+    /// Years go by: whatever is open times out, and every silent producer is forgotten.
+    TimeOut,
 }
 
 /// The log went down under an operation.
@@ -437,6 +439,20 @@ impl Driver {
                 self.fact(Fact::Forget(ids.clone()));
                 owner.forget(&ids)?;
                 self.acknowledge();
+            }
+            Op::TimeOut => {
+                let open = self.live(false);
+                if !open.is_empty() {
+                    self.fact(Fact::End { txns: open.clone(), committed: false });
+                }
+                let mut ended = self.log.expire(WallTime(i64::MAX))?;
+                ended.sort();
+                assert_eq!(ended, open, "all that is open, and nothing that is prepared");
+                self.acknowledge();
+                for mut txn in std::mem::take(&mut self.txns) {
+                    let late = txn.append(TopicId(0), 0, &mut batch(&["late".to_string()]));
+                    assert!(late.is_err(), "its writer is refused");
+                }
             }
         }
         Ok(())
