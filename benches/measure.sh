@@ -3,7 +3,7 @@
 # Wants an idle machine; takes about five minutes on two cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-for bench in keyed_count recovery log; do
+for bench in keyed_count recovery log latency; do
   out="docs/measured/$bench.txt"
   {
     echo "commit $(git rev-parse --short HEAD), $(date -u +%Y-%m-%d), $(nproc) cores, $(uname -sr | cut -d- -f1), $(rustc --version)"

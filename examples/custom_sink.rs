@@ -22,7 +22,7 @@ use cutwater::connectors::generator::generate;
 use cutwater::engine::config::GuaranteeKind;
 use cutwater::engine::error::SinkError;
 use cutwater::engine::id::{Attempt, CheckpointId, JobId};
-use cutwater::engine::sink::{CommitGroup, Committed, Honours, Prepare, Sink, SinkWriter, WriterId};
+use cutwater::engine::sink::{CommitGroup, Committed, Honours, Prepare, Sink, SinkWriter, Visibility, WriterId};
 use cutwater::platform::{File, Files, Open};
 use cutwater::prelude::*;
 
@@ -68,7 +68,9 @@ impl Sink for Folder {
     }
 
     fn open(&self, id: &WriterId) -> Result<Box<dyn SinkWriter<Item = String>>, SinkError> {
-        let checkpoint = id.first_checkpoint.ok_or_else(|| failed(Error::other("there are no checkpoints")))?;
+        let Visibility::ByCheckpoint { first: checkpoint } = id.visibility else {
+            return Err(failed(Error::other("it can't show anything before its checkpoint")));
+        };
         Ok(Box::new(Writer { folder: self.0.clone(), id: id.clone(), checkpoint, open: None }))
     }
 }
@@ -104,7 +106,7 @@ impl SinkWriter for Writer {
         Ok(Some(Box::new(move || {
             file.sync_data().map_err(failed)?;
             folder.files.sync_dir(&folder.dir.join(format!("staging-{attempt}"))).map_err(failed)?;
-            Ok(format!("{attempt}/{name}").into_bytes())
+            Ok(Some(format!("{attempt}/{name}").into_bytes()))
         })))
     }
 

@@ -45,9 +45,10 @@ fn main() {
 
     for workers in worker_counts {
         let workload = UniformKeys { keys: KEYS, splits: workers as u64, per_split: records / workers as u64 };
-        let contenders: [(&str, &dyn Fn() -> Figure); 5] = [
+        let contenders: [(&str, &dyn Fn() -> Figure); 6] = [
             ("plain timely", &|| plain(workload, workers)),
             ("no checkpoints", &|| count_at_end(workload, workers, Guarantee::AtMostOnce)),
+            ("at-least-once, 1 s", &|| count_at_end(workload, workers, at_least_once(1000))),
             ("exactly-once, 1 s", &|| count_at_end(workload, workers, every(1000))),
             ("exactly-once, 100 ms", &|| count_at_end(workload, workers, every(100))),
             ("exactly-once, 1 s, running count", &|| running(workload, workers, every(1000))),
@@ -96,6 +97,10 @@ fn main() {
 
 fn every(ms: u64) -> Guarantee {
     Guarantee::ExactlyOnce(Snapshots::every(Duration::from_millis(ms)))
+}
+
+fn at_least_once(ms: u64) -> Guarantee {
+    Guarantee::AtLeastOnce(Snapshots::every(Duration::from_millis(ms)))
 }
 
 fn job(

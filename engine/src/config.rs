@@ -11,6 +11,10 @@ use cutwater_platform::Platform;
 pub enum Guarantee {
     /// No checkpoints. Each record is processed at most once; after a failure the job ends and can't be resumed.
     AtMostOnce,
+    /// Checkpoints by barriers that hold nothing back, and output that is visible as it comes. After a crash the job goes back
+    /// to the last complete checkpoint: nothing is lost, and what was processed since then is processed, counted and written
+    /// again.
+    AtLeastOnce(Snapshots),
     /// Checkpoints by barriers: after any crash the job goes back to the last complete checkpoint, and what it writes
     /// through transactional sinks is visible exactly once.
     ExactlyOnce(Snapshots),
@@ -26,7 +30,7 @@ impl Guarantee {
     pub fn snapshots(&self) -> Option<&Snapshots> {
         match self {
             Guarantee::AtMostOnce => None,
-            Guarantee::ExactlyOnce(snapshots) => Some(snapshots),
+            Guarantee::AtLeastOnce(snapshots) | Guarantee::ExactlyOnce(snapshots) => Some(snapshots),
         }
     }
 
@@ -34,6 +38,7 @@ impl Guarantee {
     pub fn kind(&self) -> GuaranteeKind {
         match self {
             Guarantee::AtMostOnce => GuaranteeKind::AtMostOnce,
+            Guarantee::AtLeastOnce(_) => GuaranteeKind::AtLeastOnce,
             Guarantee::ExactlyOnce(_) => GuaranteeKind::ExactlyOnce,
         }
     }
@@ -43,6 +48,9 @@ impl fmt::Display for Guarantee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Guarantee::AtMostOnce => f.write_str("at-most-once (no checkpoints)"),
+            Guarantee::AtLeastOnce(s) => {
+                write!(f, "at-least-once (snapshots every {:?}, nothing held back, output visible at once)", s.interval)
+            }
             Guarantee::ExactlyOnce(s) => write!(f, "exactly-once (aligned snapshots every {:?})", s.interval),
         }
     }
@@ -53,6 +61,8 @@ impl fmt::Display for Guarantee {
 pub enum GuaranteeKind {
     /// See [`Guarantee::AtMostOnce`].
     AtMostOnce,
+    /// See [`Guarantee::AtLeastOnce`].
+    AtLeastOnce,
     /// See [`Guarantee::ExactlyOnce`].
     ExactlyOnce,
 }
@@ -61,6 +71,7 @@ impl fmt::Display for GuaranteeKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             GuaranteeKind::AtMostOnce => "at-most-once",
+            GuaranteeKind::AtLeastOnce => "at-least-once",
             GuaranteeKind::ExactlyOnce => "exactly-once",
         })
     }

@@ -63,9 +63,9 @@ fn every_flipped_bit_and_every_truncation_of_a_manifest_is_refused() {
 #[test]
 fn a_newer_manifest_and_a_foreign_file_are_called_by_name() {
     let mut bytes = example().encode().expect("consistent").bytes;
-    bytes[8..12].copy_from_slice(&2u32.to_le_bytes());
+    bytes[8..12].copy_from_slice(&3u32.to_le_bytes());
     let newer = Manifest::decode(&bytes).expect_err("newer");
-    assert!(matches!(newer, ManifestError::Envelope(EnvelopeError::Newer { found: 2, .. })), "{newer}");
+    assert!(matches!(newer, ManifestError::Envelope(EnvelopeError::Newer { found: 3, .. })), "{newer}");
     let foreign = Manifest::decode(b"{\"checkpoint\": 12, \"attempt\": 3, \"job\": 77}").expect_err("foreign");
     assert!(matches!(foreign, ManifestError::Envelope(EnvelopeError::Foreign { .. })), "{foreign}");
 }

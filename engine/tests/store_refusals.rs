@@ -9,7 +9,8 @@ use cutwater_engine::checkpoint::StateFileKind;
 use cutwater_engine::id::{Attempt, CheckpointId, JobId};
 use cutwater_engine::recovery::{ManifestContent, claim_next, read_facts};
 use cutwater_engine::snapshot::{
-    Base, CheckpointStore, CommittedRecord, FsStore, ManifestName, Owner, SnapshotFiles, StoreError, WriteError,
+    Base, CheckpointStore, CommittedRecord, FsStore, Manifest, ManifestName, Owner, SnapshotFiles, StoreError,
+    WriteError,
 };
 use cutwater_engine::state::State;
 use cutwater_platform::{Files, Platform};
@@ -265,6 +266,37 @@ fn a_full_disk_declines_and_leaves_no_trace() {
     assert_eq!(tree(sim.platform().files.as_ref(), Path::new(DIR)), before);
     sim.disk().set_capacity_bytes(None);
     store.publish_manifest(&owner, &encoded).expect("there is room again");
+}
+
+/// An older attempt may have looked for a newer one just before that one claimed, and remove what it has retired just after that one
+/// has listed the store. The model of the protocol found that this ended the newer attempt for good.
+#[test]
+fn what_an_older_attempt_still_removes_while_the_facts_are_read_is_left_out_of_them() {
+    let sim = SimPlatform::new(1);
+    let (store, owner) = furnished(&sim);
+    let encoded = manifest(owner, 2, vec![snapshot(0)]).encode().expect("consistent");
+    store.publish_manifest(&owner, &encoded).expect("published");
+    let record = CommittedRecord { job: owner.job, manifest: encoded.point(), by: owner.attempt };
+    store.record_committed(&owner, &record).expect("recorded");
+    let newer = claim_next(store.as_ref(), &sim.platform()).expect("claimed");
+
+    let reads = std::cell::Cell::new(0);
+    let while_reading = |manifest: &Manifest| {
+        reads.set(reads.get() + 1);
+        if reads.get() == 2 {
+            assert_eq!(manifest.checkpoint, CheckpointId(2));
+            for gone in ["manifests/000000000001-a000001.manifest", "committed/000000000001-a000001.committed"] {
+                sim.platform().files.remove_file(&Path::new(DIR).join(gone)).expect("was there");
+            }
+        }
+        None
+    };
+    let found = read_facts(store.as_ref(), &newer, CheckpointId(0), while_reading).expect("what is left can be read");
+    let two = ManifestName { checkpoint: CheckpointId(2), attempt: owner.attempt };
+    assert_eq!(found.facts.manifests.keys().copied().collect::<Vec<_>>(), [two]);
+    assert_eq!(found.facts.committed.iter().copied().collect::<Vec<_>>(), [two]);
+    assert_eq!(found.listing.manifests, [two], "the listing is the one that was read");
+    assert_eq!(reads.get(), 3, "the store was listed again, and what was left was read again");
 }
 
 #[test]

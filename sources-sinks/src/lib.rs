@@ -2,13 +2,13 @@
 //!
 //! | connector | in | out | guarantee | a restore replays | commit means |
 //! |---|---|---|---|---|---|
-//! | [`log`] | records of topics | records in topics | exactly-once | from the offset, read-committed | one atomic write of the log |
-//! | [`text`] | lines of files | | exactly-once | from the line | |
-//! | [`csv`] | rows of files | | exactly-once | from the row | |
-//! | [`generator`] | made records | | exactly-once | from the number | |
+//! | [`log`] | records of topics | records in topics | any | from the offset, read-committed | one atomic write of the log |
+//! | [`text`] | lines of files | | any | from the line | |
+//! | [`csv`] | rows of files | | any | from the row | |
+//! | [`generator`] | made records | | any | from the number | |
 //! | [`stdin`] | lines | | at-most-once | nothing | |
 //! | [`collection`] | a vector | a vector | at-most-once | nothing | |
-//! | [`print`](mod@print) | | standard output | at-most-once | | |
+//! | [`print`](mod@print) | | standard output | at-most-once, at-least-once | | |
 //!
 //! Each connector's file opens with the same four lines: guarantee, position, what is staged at a barrier, what commit does.
 //! [`codec`] turns records into bytes and back.

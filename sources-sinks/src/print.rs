@@ -1,6 +1,7 @@
 //! Lines on standard output.
 //!
-//! * Guarantee: at-most-once; what was printed can't be taken back.
+//! * Guarantee: at-most-once and at-least-once; what was printed can't be taken back. At-least-once holds against the end of
+//!   this process, not against that of the terminal or of whoever reads the pipe.
 //! * Position: none.
 //! * Staged at a barrier: nothing; lines are visible at once.
 //! * Commit: nothing.
@@ -86,7 +87,7 @@ impl<T: Send + 'static> Sink for Print<T> {
 
     fn honours(&self) -> Honours {
         let reason = "what was printed can't be taken back when the job goes back to a checkpoint";
-        Honours { guarantees: vec![GuaranteeKind::AtMostOnce], reason: reason.to_string() }
+        Honours { guarantees: vec![GuaranteeKind::AtMostOnce, GuaranteeKind::AtLeastOnce], reason: reason.to_string() }
     }
 
     fn group(&self) -> Option<Arc<dyn CommitGroup>> {
@@ -134,7 +135,8 @@ impl<T> SinkWriter for PrintWriter<T> {
     }
 
     fn seal(&mut self, _checkpoint: CheckpointId) -> Result<Option<Prepare>, SinkError> {
-        Ok(None)
+        // What stands before the barrier must have left this process before the checkpoint says so.
+        self.finish().map(|()| None)
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {

@@ -35,7 +35,7 @@ use cutwater_engine::config::{GuaranteeKind, Options};
 use cutwater_engine::error::SinkError;
 use cutwater_engine::graph::{Environment, Job};
 use cutwater_engine::id::{Attempt, CheckpointId, JobId, WorkerIndex};
-use cutwater_engine::sink::{Committed, Sink, SinkWriter, WriterId};
+use cutwater_engine::sink::{Committed, Sink, SinkWriter, Visibility, WriterId};
 use cutwater_platform::{Files, Platform};
 use cutwater_testkit::{CrashSchedule, LossPolicy, SimPlatform};
 
@@ -55,12 +55,12 @@ fn open(folder: &Folder, attempt: u64, worker: u32, first: u64) -> Result<Writer
         attempt: Attempt(attempt),
         sink: "squares".to_string(),
         worker: WorkerIndex(worker),
-        first_checkpoint: Some(CheckpointId(first)),
+        visibility: Visibility::ByCheckpoint { first: CheckpointId(first) },
     })
 }
 
 fn prepare(writer: &mut Writer, checkpoint: u64) -> Result<Option<Vec<u8>>, SinkError> {
-    writer.seal(CheckpointId(checkpoint))?.map(|prepare| prepare()).transpose()
+    writer.seal(CheckpointId(checkpoint))?.map(|prepare| prepare()).transpose().map(Option::flatten)
 }
 
 /// The lines of each committed checkpoint, in order.

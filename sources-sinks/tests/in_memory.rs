@@ -11,7 +11,7 @@ use common::{check_positions, drain, job, open};
 use cutwater_engine::config::{GuaranteeKind, Options};
 use cutwater_engine::graph::{Environment, Job};
 use cutwater_engine::id::{Attempt, CheckpointId, JobId, WorkerIndex};
-use cutwater_engine::sink::{Sink, WriterId};
+use cutwater_engine::sink::{Sink, Visibility, WriterId};
 use cutwater_engine::source::{Read, Replay, Source, Waker};
 use cutwater_sources_sinks::collection::{collect, collection};
 use cutwater_sources_sinks::generator::{generate, generate_forever};
@@ -21,7 +21,7 @@ use cutwater_testkit::SimPlatform;
 
 fn writer() -> WriterId {
     let (job, attempt) = (JobId(1), Attempt(1));
-    WriterId { job, attempt, sink: "out".to_string(), worker: WorkerIndex(0), first_checkpoint: None }
+    WriterId { job, attempt, sink: "out".to_string(), worker: WorkerIndex(0), visibility: Visibility::AtOnce }
 }
 
 #[test]

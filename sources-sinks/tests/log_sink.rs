@@ -30,7 +30,10 @@ fn strings(values: &[&str]) -> Vec<String> {
 fn nothing_is_visible_before_commit_and_then_all_sinks_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let log = open_log(dir.path());
-    assert_eq!(log.write::<String>("a").honours().guarantees, [GuaranteeKind::AtMostOnce, GuaranteeKind::ExactlyOnce]);
+    assert_eq!(
+        log.write::<String>("a").honours().guarantees,
+        [GuaranteeKind::AtMostOnce, GuaranteeKind::AtLeastOnce, GuaranteeKind::ExactlyOnce]
+    );
     let group = begin(&log, 1);
     let (mut a, mut b) = (writer(&log, "a", 1, 0, Some(1)), writer(&log, "b", 1, 1, Some(1)));
     a.write(strings(&["a1", "a2"])).unwrap();
@@ -333,7 +336,21 @@ fn without_checkpoints_records_are_visible_as_they_come_and_all_of_them_at_the_e
     }
     out.finish().unwrap();
     assert_eq!(committed(&log, "a"), expected);
-    assert!(out.seal(cutwater_engine::id::CheckpointId(1)).is_err(), "it was told that there are no checkpoints");
+}
+
+#[test]
+fn at_least_once_a_barrier_waits_until_everything_shown_before_it_is_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open_log(dir.path());
+    let mut out = writer(&log, "a", 1, 0, None);
+    let mut expected = vec![];
+    for checkpoint in 1..20 {
+        let batch: Vec<String> = (0..checkpoint * 7).map(|i| format!("{checkpoint} {i}")).collect();
+        expected.extend(batch.clone());
+        out.write(batch).unwrap();
+        assert_eq!(prepare(&mut out, checkpoint).unwrap(), None, "nothing is left to be committed");
+        assert_eq!(committed(&log, "a"), expected, "barrier {checkpoint}");
+    }
 }
 
 #[test]

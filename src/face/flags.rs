@@ -50,6 +50,9 @@ pub struct Flags {
     /// Show what would run, with which guarantee, and end
     #[arg(long)]
     pub explain: bool,
+    /// List the checkpoints in the data directory, check every byte of them, and end
+    #[arg(long, requires = "dir")]
+    pub checkpoints: bool,
     /// If another process holds the data directory, kill exactly that process and take its place
     #[arg(long, env = "CUTWATER_TAKE_OVER", hide_env_values = true)]
     pub take_over: bool,
@@ -60,6 +63,8 @@ pub struct Flags {
 pub enum Promise {
     /// No checkpoints; a job that failed can't be resumed
     AtMostOnce,
+    /// Checkpoints; nothing is lost by a crash, what came after the last checkpoint is there twice
+    AtLeastOnce,
     /// Checkpoints; output that is committed is there once, after any crash
     ExactlyOnce,
 }
@@ -81,16 +86,19 @@ impl Flags {
                     return Err(RunError::Options(text.to_string()));
                 }
             },
-            Promise::ExactlyOnce => {
-                let default = Snapshots::default();
-                Guarantee::ExactlyOnce(Snapshots {
-                    interval: self.interval.unwrap_or(default.interval),
-                    retained: self.retain.unwrap_or(default.retained),
-                    ..default
-                })
-            }
+            Promise::AtLeastOnce => Guarantee::AtLeastOnce(self.snapshots()),
+            Promise::ExactlyOnce => Guarantee::ExactlyOnce(self.snapshots()),
         };
         Ok(options)
+    }
+
+    fn snapshots(&self) -> Snapshots {
+        let default = Snapshots::default();
+        Snapshots {
+            interval: self.interval.unwrap_or(default.interval),
+            retained: self.retain.unwrap_or(default.retained),
+            ..default
+        }
     }
 }
 

@@ -29,7 +29,8 @@ use cutwater_engine::config::Options;
 use cutwater_engine::error::{BuildError, RunError};
 use cutwater_engine::graph::Job;
 use cutwater_engine::observe::{Control, Report};
-use cutwater_engine::worker;
+use cutwater_engine::snapshot::{FsStore, inspect};
+use cutwater_engine::worker::{self, CHECKPOINTS};
 
 use self::console::Console;
 use self::directory::DataDir;
@@ -119,9 +120,25 @@ impl Flags {
                 Ok(chosen) => chosen,
                 Err(error) => return console.failed(&error),
             };
-        let exit = if self.explain { explain(&console, build, &options) } else { live(&console, build, &options) };
+        let exit = match self {
+            _ if self.checkpoints => checkpoints(&console, &options),
+            _ if self.explain => explain(&console, build, &options),
+            _ => live(&console, build, &options),
+        };
         dir.leave(exit, &console);
         exit
+    }
+}
+
+/// Prints what is in the checkpoint store, verified.
+fn checkpoints(console: &Console, options: &Options) -> Exit {
+    let store = FsStore::existing(options.platform.clone(), options.dir.join(CHECKPOINTS));
+    match store.and_then(|store| inspect(&store, true)) {
+        Ok(inspection) => match console.answer(&inspection) {
+            Exit::Done if !inspection.is_whole() => Exit::Failed,
+            exit => exit,
+        },
+        Err(error) => console.failed(&RunError::Refused(error.to_string())),
     }
 }
 

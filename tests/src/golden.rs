@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use cutwater_engine::config::{Guarantee, Options, Snapshots};
+use cutwater_engine::config::{Guarantee, GuaranteeKind, Options, Snapshots};
 use cutwater_engine::error::{BuildError, RunError};
 use cutwater_engine::graph::Job;
 use cutwater_engine::observe::{Control, Report};
@@ -149,6 +149,77 @@ impl Expected {
     }
 }
 
+/// What readers missed and what they saw too much of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deviation {
+    /// Results that nobody saw.
+    pub lost: u64,
+    /// Results that were seen again, or that count a record again.
+    pub repeated: u64,
+}
+
+impl std::ops::AddAssign for Deviation {
+    fn add_assign(&mut self, other: Deviation) {
+        self.lost += other.lost;
+        self.repeated += other.repeated;
+    }
+}
+
+impl Expected {
+    /// How what is in a machine's log deviates, for guarantees that promise less than exactness; of the running counts, and of
+    /// windows and late events together.
+    pub fn deviation(&self, machine: &Machine) -> [Deviation; 2] {
+        let log = open(&machine.platform());
+        let mut counts: BTreeMap<(u64, u64), i64> = BTreeMap::new();
+        for (key, expected) in &self.counts {
+            for count in expected {
+                *counts.entry((*key, *count)).or_default() -= 1;
+            }
+        }
+        for line in read(&log, "counts") {
+            let (key, count) = line.trim_matches(['[', ']']).split_once(',').expect("a pair of numbers in JSON");
+            *counts.entry((key.parse().expect("a key"), count.parse().expect("a count"))).or_default() += 1;
+        }
+        let mut late: BTreeMap<&String, i64> = BTreeMap::new();
+        let (seen_late, mut seen_windows) = (read(&log, "late"), read(&log, "windows"));
+        self.late.iter().for_each(|line| *late.entry(line).or_default() -= 1);
+        seen_late.iter().for_each(|line| *late.entry(line).or_default() += 1);
+        // A window that counts an event twice isn't lost: its events are all there.
+        let mut lost_windows = 0;
+        for expected in &self.windows {
+            let exact = seen_windows.iter().position(|seen| seen == expected);
+            let found = exact.or_else(|| seen_windows.iter().position(|seen| counts_more(seen, expected)));
+            match found {
+                Some(at) if exact.is_some() => _ = seen_windows.swap_remove(at),
+                Some(_) => {}
+                None => lost_windows += 1,
+            }
+        }
+        log.close().expect("a clean close");
+        let sum = |balances: &mut dyn Iterator<Item = i64>| {
+            let mut deviation = Deviation::default();
+            for balance in balances {
+                deviation += Deviation { lost: balance.min(0).unsigned_abs(), repeated: balance.max(0).unsigned_abs() };
+            }
+            deviation
+        };
+        let mut events = sum(&mut late.values().copied());
+        events += Deviation { lost: lost_windows, repeated: seen_windows.len() as u64 };
+        [sum(&mut counts.values().copied()), events]
+    }
+}
+
+/// Whether this row is of the same window and key as the other one and counts more events.
+fn counts_more(row: &str, than: &str) -> bool {
+    let parts = |row: &str| -> Option<(String, u64)> {
+        let mut words = row.split(' ');
+        let window = format!("{} {}", words.next()?, words.next()?);
+        Some((window, words.next()?.parse().ok()?))
+    };
+    let (Some((window, events)), Some((other, fewer))) = (parts(row), parts(than)) else { return false };
+    window == other && events > fewer
+}
+
 /// One life of the golden job, on the log in the machine's data directory.
 ///
 /// # Errors
@@ -162,7 +233,15 @@ pub fn live(machine: &Machine, workers: usize) -> Result<Report, RunError> {
 /// # Errors
 /// What ended it.
 pub fn live_under(machine: &Machine, workers: usize, control: &Control) -> Result<Report, RunError> {
-    run_job(machine, workers, control, |job| build(job, &job.log()))
+    run_job(machine, workers, GuaranteeKind::ExactlyOnce, control, |job| build(job, &job.log()))
+}
+
+/// One life of the golden job under this guarantee. Its books must balance as far as the guarantee promises.
+///
+/// # Errors
+/// What ended it.
+pub fn live_promising(machine: &Machine, workers: usize, promise: GuaranteeKind) -> Result<Report, RunError> {
+    run_job(machine, workers, promise, &Control::new(), |job| build(job, &job.log()))
 }
 
 /// One life of the golden job, on a log that is open already.
@@ -171,12 +250,13 @@ pub fn live_under(machine: &Machine, workers: usize, control: &Control) -> Resul
 /// What ended it.
 pub fn live_on(machine: &Machine, workers: usize, log: &LogHandle) -> Result<Report, RunError> {
     let log = log.clone();
-    run_job(machine, workers, &Control::new(), move |job| build(job, &log))
+    run_job(machine, workers, GuaranteeKind::ExactlyOnce, &Control::new(), move |job| build(job, &log))
 }
 
 fn run_job(
     machine: &Machine,
     workers: usize,
+    promise: GuaranteeKind,
     control: &Control,
     build: impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + 'static,
 ) -> Result<Report, RunError> {
@@ -187,7 +267,11 @@ fn run_job(
     options.platform = machine.platform();
     let snapshots =
         Snapshots { retained: 2, deltas_max: 2, declined_max: 2, ..Snapshots::every(Duration::from_millis(2)) };
-    options.guarantee = Guarantee::ExactlyOnce(snapshots);
+    options.guarantee = match promise {
+        GuaranteeKind::AtMostOnce => Guarantee::AtMostOnce,
+        GuaranteeKind::AtLeastOnce => Guarantee::AtLeastOnce(snapshots),
+        GuaranteeKind::ExactlyOnce => Guarantee::ExactlyOnce(snapshots),
+    };
     // Little stands before a barrier, so that a run takes a dozen checkpoints and not three.
     options.limits.batch_records = 4;
     options.limits.channel_records = 8;

@@ -373,3 +373,33 @@ fn a_second_interrupt_ends_a_job_that_is_stuck() {
     assert_eq!(child.wait().expect("our child").code(), Some(130));
     assert!(since.elapsed() < PATIENCE, "it did not wait for the stuck function");
 }
+
+#[test]
+fn checkpoints_are_listed_and_damage_is_found() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = dir.path().to_string_lossy().into_owned();
+    let nothing = ran("count", &["--dir", &at, "--checkpoints"]);
+    assert_eq!(nothing.code, Some(4), "{nothing:?}");
+    assert!(nothing.err.contains("no job has taken a checkpoint here"), "{}", nothing.err);
+    let nowhere = ran("count", &["--checkpoints"]);
+    assert_eq!(nowhere.code, Some(2), "{nowhere:?}");
+
+    let done = ran("count", &["--dir", &at, "--workers", "2", "--interval", "5ms"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let listed = ran("count", &["--dir", &at, "--checkpoints"]);
+    assert_eq!((listed.code, listed.err.as_str()), (Some(0), ""), "{listed:?}");
+    let text = listed.out.join("\n");
+    assert!(text.contains("committed, final: 2 workers") && text.contains("rests counts:"), "{text}");
+
+    let state = dir.path().join("checkpoints/state");
+    let files = std::fs::read_dir(&state).expect("state files").map(|e| e.expect("an entry").path());
+    let file = files.max_by_key(|path| path.metadata().map_or(0, |m| m.len())).expect("a state file");
+    let mut bytes = std::fs::read(&file).expect("readable");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).expect("writable");
+    let damaged = ran("count", &["--dir", &at, "--checkpoints"]);
+    assert_eq!(damaged.code, Some(1), "{damaged:?}");
+    let name = file.file_name().expect("a name").to_string_lossy();
+    assert!(damaged.out.iter().any(|line| line.contains("DAMAGED") && line.contains(&*name)), "{damaged:?}");
+}

@@ -26,7 +26,7 @@ use crate::checkpoint::{Committable, SnapshotRef, StateFile};
 use crate::id::{CheckpointId, InstanceId};
 
 /// When checkpoints may start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pace {
     /// From the start of one to the start of the next.
     pub interval: Duration,
@@ -52,7 +52,7 @@ pub enum Trigger {
 }
 
 /// What the next manifest contains.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ManifestDraft {
     /// The checkpoint.
     pub checkpoint: CheckpointId,
@@ -81,14 +81,14 @@ pub struct Declined {
     pub reasons: Vec<DeclineReason>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 struct InFlight {
     started: Duration,
     pending: PendingCheckpoint,
 }
 
 /// A manifest that is being written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Publishing {
     checkpoint: CheckpointId,
     committables: Vec<Committable>,
@@ -96,7 +96,7 @@ struct Publishing {
 }
 
 /// The checkpoints of one attempt, from trigger to commit.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Ledger {
     pace: Pace,
     plan: Vec<InstanceId>,

@@ -19,7 +19,7 @@ use crate::checkpoint::{SnapshotRef, StateFile};
 use crate::id::{CheckpointId, InstanceId};
 
 /// What an instance says about one checkpoint on its ack port.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum SnapshotReport {
     /// Its part is durable.
     Durable(SnapshotRef),
@@ -57,7 +57,7 @@ pub enum Accepted {
 }
 
 /// Why a checkpoint was declined.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DeclineReason {
     /// An instance couldn't make its part durable.
     Failed {
@@ -83,7 +83,7 @@ impl fmt::Display for DeclineReason {
 }
 
 /// How a checkpoint ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Settled {
     /// Every instance's part is durable: publish the manifest. In the order of the instances.
     Complete(Vec<SnapshotRef>),
@@ -125,7 +125,7 @@ impl fmt::Display for Incomplete {
 }
 
 /// A checkpoint that has been triggered and isn't settled.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct PendingCheckpoint {
     checkpoint: CheckpointId,
     parts: BTreeMap<InstanceId, Option<SnapshotReport>>,

@@ -22,6 +22,12 @@ impl Published {
         Published { checkpoint, attempt, manifest_checksum }
     }
 
+    /// For the model of the protocol, whose store is a value in memory.
+    #[cfg(feature = "model")]
+    pub fn modelled(checkpoint: CheckpointId, attempt: Attempt) -> Published {
+        Published::durable(checkpoint, attempt, 0)
+    }
+
     /// The checkpoint that is complete.
     pub fn checkpoint(&self) -> CheckpointId {
         self.checkpoint

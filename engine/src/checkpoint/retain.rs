@@ -104,6 +104,12 @@ impl BaseRecorded {
         BaseRecorded { attempt }
     }
 
+    /// For the model of the protocol, whose store is a value in memory.
+    #[cfg(feature = "model")]
+    pub fn modelled(attempt: Attempt) -> BaseRecorded {
+        BaseRecorded::durable(attempt)
+    }
+
     /// The live attempt.
     pub fn attempt(&self) -> Attempt {
         self.attempt

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::InstanceId;
 
 /// One instance's part of a checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SnapshotRef {
     /// Whose snapshot this is.
     pub instance: InstanceId,
@@ -26,7 +26,7 @@ pub struct SnapshotRef {
 }
 
 /// The files of one named state of one instance: a base and the deltas on top of it, oldest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StateChain {
     /// The state's name, unique within its operator.
     pub name: String,
@@ -37,7 +37,7 @@ pub struct StateChain {
 }
 
 /// One durable state file.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StateFile {
     /// Name below the checkpoint store's `state` directory.
     pub name: String,
@@ -52,7 +52,7 @@ pub struct StateFile {
 }
 
 /// What a state file contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StateFileKind {
     /// Every entry.
     Base,
@@ -61,7 +61,7 @@ pub enum StateFileKind {
 }
 
 /// A named piece of small state.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Blob {
     /// The name, unique within its instance: a split's name, or the name of the thing stored.
     pub name: String,
@@ -70,7 +70,7 @@ pub struct Blob {
 }
 
 /// The handle of something prepared: whoever holds it and a permit can commit it, any number of times.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Committable {
     /// The commit group that understands it.
     pub group: String,
@@ -80,7 +80,7 @@ pub struct Committable {
 
 /// Records counted at one instance. Every consumed record is counted once: for an operator
 /// `consumed = passed + filtered + absorbed + late + rejected` (I-8); `emitted` counts what left on each output port.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Counters {
     /// Records taken from each input port.
     pub consumed: Vec<u64>,

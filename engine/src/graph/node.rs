@@ -11,9 +11,9 @@ use crate::exchange::GroupAssignment;
 use crate::graph::job::{Environment, Job};
 use crate::graph::stream::Stream;
 use crate::graph::time_mode::TimeMode;
-use crate::id::{Attempt, CheckpointId, JobId, OperatorId, WorkerIndex};
+use crate::id::{Attempt, JobId, OperatorId, WorkerIndex};
 use crate::operator::Operator;
-use crate::sink::{CommitGroup, Honours};
+use crate::sink::{CommitGroup, Honours, Visibility};
 use crate::source::{Replay, SourceDriver};
 
 /// What an operator's factory is told when its instance is made.
@@ -29,8 +29,8 @@ pub struct OperatorSetup {
     pub worker: WorkerIndex,
     /// Which worker owns which key groups.
     pub assignment: GroupAssignment,
-    /// The checkpoint whose barrier comes first; `None` without checkpoints.
-    pub first_checkpoint: Option<CheckpointId>,
+    /// When what sinks write becomes visible.
+    pub visibility: Visibility,
     /// The world and the options of the job.
     pub environment: Environment,
 }
@@ -122,7 +122,7 @@ impl Make {
     /// Why this node can't honour `wanted`; `None` if it can.
     pub(crate) fn objection(&self, wanted: GuaranteeKind) -> Option<(String, String)> {
         match self {
-            Make::Source { replay: Replay::Never(reason), .. } if wanted == GuaranteeKind::ExactlyOnce => {
+            Make::Source { replay: Replay::Never(reason), .. } if wanted != GuaranteeKind::AtMostOnce => {
                 Some((GuaranteeKind::AtMostOnce.to_string(), reason.clone()))
             }
             Make::Sink { honours, .. } if !honours.guarantees.contains(&wanted) => {

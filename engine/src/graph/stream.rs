@@ -111,7 +111,7 @@ where
                 attempt: setup.attempt,
                 sink: setup.name.clone(),
                 worker: setup.worker,
-                first_checkpoint: setup.first_checkpoint,
+                visibility: setup.visibility,
             };
             let writer = sink.open(&id).map_err(|e| BuildError::refused(format!("sink {:?}", setup.name), e))?;
             Ok(Box::new(SinkOperator::<T, M> { writer, _mode: PhantomData }) as Box<dyn Operator>)

@@ -39,7 +39,7 @@ impl Connector {
         let (honours, reason) = match &node.make {
             Make::Source { replay: Replay::FromPosition, .. } => {
                 let reason = "reads again from the positions in the checkpoint".to_string();
-                (vec![GuaranteeKind::AtMostOnce, GuaranteeKind::ExactlyOnce], reason)
+                (vec![GuaranteeKind::AtMostOnce, GuaranteeKind::AtLeastOnce, GuaranteeKind::ExactlyOnce], reason)
             }
             Make::Source { replay: Replay::Never(reason), .. } => (vec![GuaranteeKind::AtMostOnce], reason.clone()),
             Make::Sink { honours, group: Some(group), .. } => {

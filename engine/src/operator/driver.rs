@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //!
-//! * Frames of one channel are handled in their order; of held channels none is (see [`Aligner`]).
+//! * Frames of one channel are handled in their order; of held channels none is (see [`Barriers`]).
 //! * A frame is handled whole before the next one, whatever channel that is from: what it produced has been taken as effects.
 //!   So a barrier never stands inside the output of a frame.
 //! * Records are taken only while there is room downstream. Watermarks are taken too, but what an operator says at them
@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::barrier::{Aligner, Alignment, Merged, WatermarkMerger};
+use crate::barrier::{Alignment, Barriers, Merged, WatermarkMerger};
 use crate::checkpoint::Counters;
 use crate::element::{Batch, Body};
 use crate::error::OperatorError;
@@ -60,7 +60,7 @@ pub(crate) struct Driver {
     queues: Vec<VecDeque<Body>>,
     port_of: Vec<usize>,
     processed: Vec<Processed>,
-    aligner: Aligner,
+    barriers: Barriers,
     merger: WatermarkMerger,
     unfinished: Option<Unfinished>,
     produced: VecDeque<Produced>,
@@ -75,7 +75,7 @@ impl Driver {
         operator: Box<dyn Operator>,
         port_of: Vec<usize>,
         outputs: usize,
-        first: CheckpointId,
+        barriers: Barriers,
         batch_records: usize,
     ) -> Driver {
         let channels = port_of.len();
@@ -87,7 +87,7 @@ impl Driver {
             queues: (0..channels).map(|_| VecDeque::new()).collect(),
             port_of,
             processed: vec![Processed::default(); channels],
-            aligner: Aligner::new(channels, first),
+            barriers,
             merger: WatermarkMerger::new(channels, Watermark::MIN),
             unfinished: None,
             produced: VecDeque::new(),
@@ -129,7 +129,7 @@ impl Driver {
 
     /// True while the barrier of a checkpoint has come on some channels and not on all.
     pub(crate) fn is_aligning(&self) -> bool {
-        self.aligner.aligning().is_some()
+        self.barriers.are_coming()
     }
 
     /// When the operator wants to be woken, as a point of `now`.
@@ -160,6 +160,10 @@ impl Driver {
             })?;
         }
         while self.unfinished.is_none() {
+            if let Some(n) = self.barriers.overdue() {
+                effects.push(Effect::Cut(n));
+                return Ok(Outcome::More);
+            }
             let Some(channel) = self.next_channel(room) else { return Ok(Outcome::Waiting) };
             if frames == 0 {
                 return Ok(Outcome::More);
@@ -189,13 +193,13 @@ impl Driver {
                 }
                 Body::Barrier(n) => {
                     self.processed[channel].barriers += 1;
-                    let outcome = self.aligner.barrier(at, n).map_err(|e| OperatorError::Failed(e.to_string()))?;
+                    let outcome = self.barriers.barrier(at, n).map_err(|e| OperatorError::Failed(e.to_string()))?;
                     if self.aligned(outcome, effects)? {
                         return Ok(Outcome::More);
                     }
                 }
                 Body::End => {
-                    let outcome = self.aligner.end(at).map_err(|e| OperatorError::Failed(e.to_string()))?;
+                    let outcome = self.barriers.end(at).map_err(|e| OperatorError::Failed(e.to_string()))?;
                     if self.aligned(outcome, effects)? {
                         return Ok(Outcome::More);
                     }
@@ -216,7 +220,7 @@ impl Driver {
                 Some(Body::Records(_) | Body::Watermark(_)) => room > 0,
                 Some(_) => true,
             };
-            if may && !self.aligner.held(at) {
+            if may && !self.barriers.held(at) {
                 self.turn = (channel + 1) % channels;
                 return Some(channel);
             }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::GuaranteeKind;
 
 /// Emits each number as many times as it says, under credit; passes watermarks on.
 #[derive(Default)]
@@ -24,7 +25,28 @@ impl Operator for Repeat {
 }
 
 fn driver(channels: usize) -> Driver {
-    Driver::new(Box::new(Repeat::default()), (0..channels).collect(), 1, CheckpointId(1), 1024)
+    let barriers = Barriers::new(GuaranteeKind::ExactlyOnce, channels, CheckpointId(1));
+    Driver::new(Box::new(Repeat::default()), (0..channels).collect(), 1, barriers, 1024)
+}
+
+/// At-least-once nothing is held: what stands behind an early barrier is processed before the cut, and comes again after a
+/// restore.
+#[test]
+fn barriers_that_hold_nothing_let_later_records_through_and_cut_when_all_have_come() {
+    let barriers = Barriers::new(GuaranteeKind::AtLeastOnce, 2, CheckpointId(1));
+    let mut driver = Driver::new(Box::new(Repeat::default()), vec![0, 1], 1, barriers, 1024);
+    for body in [records(&[1]), Body::Barrier(CheckpointId(1)), records(&[2]), Body::Barrier(CheckpointId(2))] {
+        driver.enqueue(0, body);
+    }
+    let before = run(&mut driver, 100);
+    assert!(before.contains(&"[2]".to_string()) && !before.iter().any(|step| step.contains("cut")), "{before:?}");
+    assert!(driver.is_aligning());
+    driver.enqueue(1, Body::Barrier(CheckpointId(1)));
+    driver.enqueue(1, Body::End);
+    let after = run(&mut driver, 100);
+    let cuts: Vec<&String> = after.iter().filter(|step| step.contains("cut")).collect();
+    assert_eq!(cuts.len(), 2, "the end of a channel counts as its barriers: {after:?}");
+    assert!(!driver.is_aligning());
 }
 
 fn records(numbers: &[u64]) -> Body {

@@ -34,7 +34,31 @@ pub fn read_facts(
     highest_elsewhere: CheckpointId,
     foreign: impl Fn(&Manifest) -> Option<String>,
 ) -> Result<Found, StoreError> {
-    let listing = store.list()?;
+    let mut listing = store.list()?;
+    loop {
+        match read_listed(store, owner, highest_elsewhere, &foreign, &listing) {
+            // Whoever looked for a newer attempt just before this one claimed may still be removing what it has retired. What it
+            // removes is finite, and it never is what this attempt will go on from.
+            Err(StoreError::Missing { path }) => {
+                let again = store.list()?;
+                if again == listing {
+                    return Err(StoreError::Missing { path });
+                }
+                listing = again;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Reads what was listed.
+fn read_listed(
+    store: &dyn CheckpointStore,
+    owner: &Owner,
+    highest_elsewhere: CheckpointId,
+    foreign: &impl Fn(&Manifest) -> Option<String>,
+    listing: &StoreListing,
+) -> Result<Found, StoreError> {
     let mut bases = BTreeMap::new();
     for attempt in &listing.bases {
         let base = store.base(*attempt)?;
@@ -79,5 +103,5 @@ pub fn read_facts(
         committed: listing.committed.iter().copied().collect(),
         highest_named: highest_file.max(highest_elsewhere),
     };
-    Ok(Found { facts, manifests, listing })
+    Ok(Found { facts, manifests, listing: listing.clone() })
 }

@@ -20,6 +20,9 @@
 //!   checkpoint.
 //! * [`CommitGroup::fence`] shuts out every older attempt, whatever that attempt does afterwards (I-7); what older attempts
 //!   prepared stays prepared.
+//!
+//! At-least-once asks less: records may be visible at once, as long as a checkpoint is complete only after everything written
+//! before its barrier is durable (what `seal` and `Prepare` are for then).
 
 use std::fmt;
 use std::sync::Arc;
@@ -67,9 +70,21 @@ pub struct WriterId {
     pub sink: String,
     /// The worker.
     pub worker: WorkerIndex,
-    /// The checkpoint whose barrier will come next; `None` without checkpoints: what is written then becomes visible as
-    /// it comes.
-    pub first_checkpoint: Option<CheckpointId>,
+    /// When what it writes becomes visible.
+    pub visibility: Visibility,
+}
+
+/// When what a writer writes becomes visible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    /// As it comes: at-most-once without checkpoints, at-least-once with them. Sealing then makes sure that everything written
+    /// so far is durable, and prepares nothing to be committed.
+    AtOnce,
+    /// When the checkpoint it belongs to is committed.
+    ByCheckpoint {
+        /// The checkpoint whose barrier comes next.
+        first: CheckpointId,
+    },
 }
 
 /// Writes one worker's share.
@@ -105,8 +120,9 @@ pub trait SinkWriter {
     fn finish(&mut self) -> Result<(), SinkError>;
 }
 
-/// The durable half of preparing, run beside the worker: answers the handle with which it can be committed.
-pub type Prepare = Box<dyn FnOnce() -> Result<Vec<u8>, SinkError> + Send>;
+/// The durable half of preparing, run beside the worker: answers the handle with which it can be committed, or `None` if what
+/// was sealed is durable and visible already ([`Visibility::AtOnce`]).
+pub type Prepare = Box<dyn FnOnce() -> Result<Option<Vec<u8>>, SinkError> + Send>;
 
 /// Commits what the sinks of one external system prepared: all sinks on one log form one group.
 pub trait CommitGroup: Send + Sync + fmt::Debug {

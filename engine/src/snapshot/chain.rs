@@ -26,7 +26,7 @@ pub struct BrokenChain {
 }
 
 /// The files of one state of one instance, in the order in which it was frozen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Chain {
     name: StateName,
     schema: u64,

@@ -123,7 +123,9 @@ impl Kind {
         }
         let refuse = |reason: String| EnvelopeError::Body { kind, reason };
         if version != self.version {
-            return Err(refuse(format!("format version {version} was never written by any program")));
+            return Err(refuse(format!(
+                "format version {version} was written by no release; go on with the program that wrote it, or start anew"
+            )));
         }
         let (decoded, rest) = postcard::take_from_bytes(body).map_err(|e| refuse(e.to_string()))?;
         if !rest.is_empty() {

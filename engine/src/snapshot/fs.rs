@@ -74,6 +74,19 @@ impl FsStore {
         Ok(store)
     }
 
+    /// Opens the store that is in `dir`, and makes none.
+    ///
+    /// # Errors
+    /// [`StoreError::NotAStore`] if there is none, and others.
+    pub fn existing(platform: Platform, dir: impl Into<PathBuf>) -> Result<FsStore, StoreError> {
+        let dir = dir.into();
+        if !platform.files.exists(&dir.join(JOB)).at("look for", &dir.join(JOB))? {
+            let what = "it has no job record: no job has taken a checkpoint here".to_string();
+            return Err(StoreError::NotAStore { dir, what });
+        }
+        FsStore::open(platform, dir)
+    }
+
     /// Makes the directory's own name durable, and those above it: whoever created them may have died before doing so.
     fn sync_ancestors(&self) -> Result<(), StoreError> {
         use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};

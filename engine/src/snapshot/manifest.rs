@@ -19,7 +19,7 @@ use crate::exchange::{HASH_ID, KeyGroups, test_vectors};
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId, WorkerIndex};
 
 /// The format version that this program writes.
-pub const MANIFEST_FORMAT: u32 = 1;
+pub const MANIFEST_FORMAT: u32 = 2;
 const KIND: Kind = Kind { magic: *b"CWMANIF\0", name: "checkpoint manifest", version: MANIFEST_FORMAT };
 
 /// Everything about a complete checkpoint.
@@ -33,6 +33,9 @@ pub struct Manifest {
     pub checkpoint: CheckpointId,
     /// True if every split of every source is exhausted: nothing will follow.
     pub is_final: bool,
+    /// Whether its barriers were aligned, so that it holds the effect of exactly the records before them (I-4); false in an
+    /// at-least-once job.
+    pub exact: bool,
     /// Number of workers.
     pub workers: u32,
     /// Number of key groups.

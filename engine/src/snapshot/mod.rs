@@ -4,7 +4,7 @@
 //!   layout     every name in the store, built and parsed in one place
 //!   envelope   magic, version, length, checksum around small records        format   the same for state files, in blocks
 //!   manifest   what makes a checkpoint complete (I-5)                        writer, reader, chain   state files
-//!   entry      keys and values as bytes
+//!   entry      keys and values as bytes                                      inspect  looking in from outside
 //!   store      the trait: what a checkpoint store must promise               fs       a directory that keeps the promise
 //! ```
 //!
@@ -15,6 +15,7 @@ mod entry;
 mod envelope;
 mod format;
 mod fs;
+mod inspect;
 mod layout;
 mod manifest;
 mod reader;
@@ -28,6 +29,7 @@ pub use envelope::EnvelopeError;
 pub(crate) use format::BLOCK_HEADER_BYTES;
 pub use format::{BLOCK_TARGET_BYTES, STATE_FORMAT, StateFileHeader};
 pub use fs::FsStore;
+pub use inspect::{CheckpointView, Contents, Inspection, StateView, inspect};
 pub use layout::{
     BadStateName, ManifestName, StateFileName, StateName, attempt_name, base_name, parse_attempt_name, parse_base_name,
 };

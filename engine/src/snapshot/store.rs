@@ -5,8 +5,8 @@
 //! * What a store shows to a reader is durable: it syncs what it found before it answers.
 //! * Removing is durable when it answers Ok.
 //! * A writer whose attempt isn't the newest is refused (I-7). The check can't be atomic with the write that follows it;
-//!   what slips through is harmless, because recovery counts a manifest of an older attempt only if no later attempt's
-//!   base lies below it, and because the sinks have fenced that attempt before.
+//!   what slips through is harmless, because recovery counts a manifest of an older attempt only if the chain of bases
+//!   leads to it, and because the sinks have fenced that attempt before.
 //! * A sync or rename that failed poisons the store: nothing can be written through it any more.
 
 use std::fmt;

@@ -19,8 +19,9 @@ use timely::dataflow::{Scope, Stream as TimelyStream};
 use timely::progress::operate::FrontierInterest;
 use timely::worker::Worker;
 
+use crate::barrier::Barriers;
 use crate::checkpoint::{Counters, Permit};
-use crate::config::{Limits, Snapshots};
+use crate::config::{GuaranteeKind, Limits, Snapshots};
 use crate::exchange::GroupAssignment;
 use crate::graph::OperatorSetup;
 use crate::graph::node::{InputEdge, Make, Node, Route};
@@ -48,6 +49,7 @@ pub(crate) struct Parts {
     pub(crate) limits: Limits,
     pub(crate) snapshots: Option<(Snapshots, SnapshotFiles)>,
     pub(crate) first: CheckpointId,
+    pub(crate) guarantee: GuaranteeKind,
     pub(crate) assignment: GroupAssignment,
     pub(crate) worker: WorkerIndex,
     pub(crate) restore: Restore,
@@ -127,7 +129,7 @@ pub(crate) fn build(worker: &mut Worker, made: Vec<Made>, parts: &Parts) {
 }
 
 type Frames<'s> = TimelyStream<'s, u64, Frame>;
-type Barriers<'s> = TimelyStream<'s, u64, Vec<(u64, u64)>>;
+type BarrierStream<'s> = TimelyStream<'s, u64, Vec<(u64, u64)>>;
 type Acks<'s> = TimelyStream<'s, u64, Vec<Ack>>;
 
 /// An output port that nobody reads yet.
@@ -140,7 +142,7 @@ struct OpenPort<'s> {
 struct Build<'s, 'p> {
     scope: Scope<'s, u64>,
     parts: &'p Parts,
-    barriers: Option<Barriers<'s>>,
+    barriers: Option<BarrierStream<'s>>,
     open: HashMap<(OperatorId, usize), OpenPort<'s>>,
     acks: Vec<Acks<'s>>,
     /// Per operator and worker, whether no source that it reads from, near or far, has a split on a worker that sends to it.
@@ -297,7 +299,8 @@ impl<'s> Build<'s, '_> {
         }
         let readers = self.readers(id);
         let (data, ack) = self.outputs(&mut builder, id, outputs, &readers);
-        let mut driver = Driver::new(operator, port_of, outputs, parts.first, parts.limits.batch_records);
+        let barriers = Barriers::new(parts.guarantee, port_of.len(), parts.first);
+        let mut driver = Driver::new(operator, port_of, outputs, barriers, parts.limits.batch_records);
         driver.counters = parts.restore.counters(id, driver.counters.clone());
         driver
             .expect_idle(unread_channels.iter().enumerate().filter(|(_, unread)| **unread).map(|(channel, _)| channel));
@@ -393,7 +396,7 @@ fn activating(scope: Scope<'_, u64>, address: &Rc<[usize]>) -> Waker {
     Waker::new(move || _ = activator.activate())
 }
 
-fn trigger<'s>(scope: Scope<'s, u64>, parts: &Parts) -> Barriers<'s> {
+fn trigger<'s>(scope: Scope<'s, u64>, parts: &Parts) -> BarrierStream<'s> {
     let mut builder = OperatorBuilder::new("trigger".to_string(), scope);
     let address = builder.operator_info().address;
     let (output, stream) = builder.new_output::<Vec<(u64, u64)>>();

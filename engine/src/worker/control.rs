@@ -50,6 +50,8 @@ pub(crate) struct Plane {
     pub(crate) timeline: Rc<RefCell<Vec<Kept>>>,
     pub(crate) retained: usize,
     pub(crate) declined_max: u32,
+    /// Whether barriers are aligned.
+    pub(crate) exact: bool,
     pub(crate) plan: PlanIdentity,
     pub(crate) workers: u32,
     pub(crate) key_groups: KeyGroups,
@@ -240,6 +242,7 @@ impl Coordinator {
             attempt: self.plane.owner.attempt,
             checkpoint: draft.checkpoint,
             is_final: draft.is_final,
+            exact: self.plane.exact,
             workers: self.plane.workers,
             key_groups: self.plane.key_groups,
             hash: HashIdentity::of_this_program(),

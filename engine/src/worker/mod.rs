@@ -28,4 +28,4 @@ mod source;
 mod thread;
 mod watchdog;
 
-pub use run::{explain, run};
+pub use run::{CHECKPOINTS, explain, run};

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use cutwater_platform::Platform;
 
 use crate::checkpoint::{BaseRecorded, sweep};
+use crate::config::GuaranteeKind;
 use crate::graph::Plan;
 use crate::id::CheckpointId;
 use crate::observe::{Phase, Progress};
@@ -48,6 +49,7 @@ pub(crate) fn recover(
     platform: &Platform,
     dir: &Path,
     plan: &Plan,
+    wanted: GuaranteeKind,
     groups: &Groups,
     progress: &Progress,
 ) -> Result<Recovered, Failure> {
@@ -75,6 +77,11 @@ pub(crate) fn recover(
 
     let foreign = |m: &Manifest| {
         let mine = plan.fingerprint();
+        if wanted == GuaranteeKind::ExactlyOnce && !m.exact {
+            let text = "the job ran at-least-once when it was made, so it may count records that come again. Go on with \
+                        at-least-once, or start in another directory";
+            return Some(text.to_string());
+        }
         (m.plan.fingerprint != mine).then(|| {
             let theirs: Vec<&str> = m.plan.operators.iter().map(|o| o.name.as_str()).collect();
             format!(

@@ -28,7 +28,7 @@ use crate::worker::thread::{BuildFn, Orders, Outcome, work};
 use crate::worker::watchdog::Watchdog;
 
 /// Where in the data directory checkpoints are kept.
-const CHECKPOINTS: &str = "checkpoints";
+pub const CHECKPOINTS: &str = "checkpoints";
 /// Says that a job without checkpoints has begun in a data directory.
 const AT_MOST_ONCE_MARK: &str = "at-most-once";
 /// The longest pause between two attempts.
@@ -160,9 +160,10 @@ impl<'a> Run<'a> {
         progress.recovery(|t| *t = crate::observe::RecoveryTimes::default());
         let recovered = match self.options.guarantee {
             Guarantee::AtMostOnce => None,
-            Guarantee::ExactlyOnce(_) => {
+            Guarantee::AtLeastOnce(_) | Guarantee::ExactlyOnce(_) => {
                 let dir = self.options.dir.join(CHECKPOINTS);
-                Some(recover(platform, &dir, &self.plan, &self.groups, &progress)?)
+                let wanted = self.options.guarantee.kind();
+                Some(recover(platform, &dir, &self.plan, wanted, &self.groups, &progress)?)
             }
         };
         if let Some(recovered) = &recovered {
@@ -337,10 +338,13 @@ fn check(options: &Options) -> Result<(), RunError> {
     match options.guarantee {
         _ if options.workers == 0 => refuse("a job needs a worker at least; say workers = 1 or more"),
         _ if options.workers > 1024 => refuse("at most 1024 workers are supported"),
-        Guarantee::ExactlyOnce(s) if s.interval.is_zero() => refuse("the checkpoint interval must be above 0"),
-        Guarantee::ExactlyOnce(s) if s.retained == 0 => refuse("at least one committed checkpoint must be kept"),
-        Guarantee::ExactlyOnce(s) if s.uncommitted_max == 0 => refuse("at least one checkpoint may be uncommitted"),
-        _ => Ok(()),
+        Guarantee::AtMostOnce => Ok(()),
+        Guarantee::AtLeastOnce(s) | Guarantee::ExactlyOnce(s) => match s {
+            _ if s.interval.is_zero() => refuse("the checkpoint interval must be above 0"),
+            _ if s.retained == 0 => refuse("at least one committed checkpoint must be kept"),
+            _ if s.uncommitted_max == 0 => refuse("at least one checkpoint may be uncommitted"),
+            _ => Ok(()),
+        },
     }
 }
 

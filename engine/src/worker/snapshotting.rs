@@ -34,7 +34,7 @@ fn ends_attempt(error: &StoreError) -> bool {
 /// What the I/O thread did for one cut.
 struct Written {
     states: Result<Vec<WrittenState>, WriteError>,
-    handle: Option<Result<Vec<u8>, SinkError>>,
+    handle: Option<Result<Option<Vec<u8>>, SinkError>>,
 }
 
 struct Cut {
@@ -148,11 +148,11 @@ impl Snapshotting {
         let Written { states, handle } =
             result.map_err(|panic| Failure::Restart(format!("writing a snapshot: {panic}")))?;
         let mut committables = vec![];
-        if let Some(handle) = handle {
+        if let Some(handle) = handle.transpose()?.flatten() {
             let group = self.group.clone().ok_or_else(|| {
                 Failure::Fatal(format!("{} prepared output but its sink names no commit group", self.instance))
             })?;
-            committables.push(Committable { group, handle: handle? });
+            committables.push(Committable { group, handle });
         }
         let failed = match states {
             Ok(written) => self.extend_chains(written).err(),

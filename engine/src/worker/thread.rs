@@ -12,6 +12,7 @@ use cutwater_platform::spawn::panic_text;
 use timely::worker::Worker;
 
 use crate::checkpoint::{Counters, Ledger, Pace};
+use crate::config::GuaranteeKind;
 use crate::error::BuildError;
 use crate::exchange::GroupAssignment;
 use crate::graph::node::Make;
@@ -19,6 +20,7 @@ use crate::graph::validate::validate;
 use crate::graph::{Environment, Job, OperatorSetup, Plan};
 use crate::id::{CheckpointId, InstanceId, JobId, OperatorId, WorkerIndex};
 use crate::observe::{Phase, Progress};
+use crate::sink::Visibility;
 use crate::snapshot::{OperatorEntry, PlanIdentity, SnapshotFiles};
 use crate::worker::attempt::{AttemptState, Failure};
 use crate::worker::build::{Parts, build, make};
@@ -129,6 +131,7 @@ fn live(
         limits: environment.limits,
         snapshots,
         first,
+        guarantee: environment.guarantee.kind(),
         assignment: orders.assignment,
         worker: index,
         restore: Restore {
@@ -158,7 +161,10 @@ fn live(
         name: String::new(),
         worker: index,
         assignment: orders.assignment,
-        first_checkpoint: parts.snapshots.is_some().then_some(first),
+        visibility: match environment.guarantee.kind() {
+            GuaranteeKind::ExactlyOnce => Visibility::ByCheckpoint { first },
+            GuaranteeKind::AtLeastOnce | GuaranteeKind::AtMostOnce => Visibility::AtOnce,
+        },
         environment: environment.clone(),
     };
     let made = make(nodes, &parts, &setup)?;
@@ -209,6 +215,7 @@ fn plane(orders: &Orders, io: &Rc<Offload>, first: CheckpointId) -> Plane {
         timeline: Rc::new(RefCell::new(recovered.timeline.clone())),
         retained: config.retained.max(1),
         declined_max: config.declined_max.max(1),
+        exact: orders.environment.guarantee.kind() == GuaranteeKind::ExactlyOnce,
         plan: PlanIdentity { fingerprint: orders.plan.fingerprint(), operators },
         workers,
         key_groups: orders.assignment.groups(),

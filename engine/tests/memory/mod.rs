@@ -248,7 +248,7 @@ impl SinkWriter for MemoryWriter {
                 return Err(SinkError::Fenced { what: "memory".to_string() });
             }
             content.prepared.insert(handle.clone(), rows);
-            Ok(handle)
+            Ok(Some(handle))
         })))
     }
 

@@ -85,6 +85,7 @@ pub fn manifest(owner: Owner, checkpoint: u64, snapshots: Vec<SnapshotRef>) -> M
         attempt: owner.attempt,
         checkpoint: CheckpointId(checkpoint),
         is_final: false,
+        exact: true,
         workers: u32::try_from(snapshots.len()).expect("few"),
         key_groups: KeyGroups::default(),
         hash: HashIdentity::of_this_program(),

@@ -1,8 +1,9 @@
 //! Topics of the partition log as a sink.
 //!
-//! * Guarantee: exactly-once; without checkpoints at-most-once, through an idempotent producer.
+//! * Guarantee: exactly-once; at-least-once and at-most-once through an idempotent producer, visible as it comes.
 //! * Position: none.
 //! * Staged at a barrier: a transaction of the log per worker and checkpoint, prepared beside the worker; it never times out.
+//!   Nothing below exactly-once: there a barrier waits until what was written is durable.
 //! * Commit: one atomic write of the log for all its sinks, see [`LogCommitGroup`](crate::log::LogCommitGroup).
 //!
 //! This file has what a program says about a sink; [`writer`](super::writer) does it.
@@ -135,7 +136,7 @@ where
 
     fn honours(&self) -> Honours {
         Honours {
-            guarantees: vec![GuaranteeKind::AtMostOnce, GuaranteeKind::ExactlyOnce],
+            guarantees: vec![GuaranteeKind::AtMostOnce, GuaranteeKind::AtLeastOnce, GuaranteeKind::ExactlyOnce],
             reason: "the log has transactions that can be prepared and then committed any number of times".to_string(),
         }
     }

@@ -4,14 +4,16 @@
 //!   write    record -> buffer of its partition -> batch -> transaction, begun at the first batch      on the worker
 //!   seal(n)  what is buffered goes in too; the transaction is closed                                   on the worker, short
 //!   prepare  durable, all limits checked                                                               beside the worker
+//!
+//!   at once (at-least-once, at-most-once): write appends as it comes; seal waits beside the worker until all is durable
 //! ```
 //!
 //! Promises:
 //! * Per partition, records stand in the log in the order in which this writer took them, over checkpoints too: a buffer is
 //!   always emptied before the next transaction begins.
 //! * An interval without a record has no transaction.
-//! * Errors of appends that are under way are never lost: a transaction can't be prepared over them, and without checkpoints
-//!   every ticket is waited for.
+//! * Errors of appends that are under way are never lost: a transaction can't be prepared over them, and without transactions
+//!   every ticket is waited for, at the latest at the next barrier or at the end.
 //! * What is buffered is bounded (I-9), whatever the number of partitions.
 
 use std::collections::VecDeque;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 
 use cutwater_engine::error::SinkError;
 use cutwater_engine::id::CheckpointId;
-use cutwater_engine::sink::{Prepare, SinkWriter, WriterId};
+use cutwater_engine::sink::{Prepare, SinkWriter, Visibility, WriterId};
 use cutwater_engine::time::EventTime;
 use cutwater_partition_log::batch::{BatchBuilder, Compression};
 use cutwater_partition_log::{
@@ -65,9 +67,9 @@ struct Out {
 }
 
 enum Mode {
-    /// With checkpoints: a transaction for each interval.
+    /// Visible with its checkpoint: a transaction for each interval.
     Transactions { owner: Owner, writer: u32, checkpoint: CheckpointId, txn: Option<Txn> },
-    /// Without: visible as it comes.
+    /// Visible as it comes.
     Direct { producer: Producer, unanswered: VecDeque<AppendTicket> },
 }
 
@@ -79,8 +81,8 @@ impl<T, V: Clone, K: Clone> LogWriter<T, V, K> {
         compression: Compression,
         id: &WriterId,
     ) -> Result<LogWriter<T, V, K>, SinkError> {
-        let mode = match id.first_checkpoint {
-            Some(checkpoint) => {
+        let mode = match id.visibility {
+            Visibility::ByCheckpoint { first: checkpoint } => {
                 let owner = shared.group.owner()?;
                 if owner.id().0 != id.job.0 || owner.attempt() != id.attempt.0 {
                     // Another attempt has fenced in between.
@@ -88,7 +90,7 @@ impl<T, V: Clone, K: Clone> LogWriter<T, V, K> {
                 }
                 Mode::Transactions { owner, writer: id.worker.0, checkpoint, txn: None }
             }
-            None => {
+            Visibility::AtOnce => {
                 let producer = shared.log.producer().map_err(|e| fatal(&id.sink, e))?;
                 Mode::Direct { producer, unanswered: VecDeque::new() }
             }
@@ -235,8 +237,9 @@ impl Out {
     }
 
     fn seal(&mut self, checkpoint: CheckpointId) -> Result<Option<Prepare>, SinkError> {
-        let Mode::Transactions { checkpoint: next, txn, .. } = &mut self.mode else {
-            return Err(failed(&self.sink, "it was opened without checkpoints and got a barrier"));
+        let (next, txn) = match &mut self.mode {
+            Mode::Transactions { checkpoint, txn, .. } => (checkpoint, txn),
+            Mode::Direct { unanswered, .. } => return Ok(durable(&self.sink, std::mem::take(unanswered))),
         };
         *next = checkpoint.next();
         let Some(txn) = txn.take() else { return Ok(None) };
@@ -244,7 +247,7 @@ impl Out {
         let sink = self.sink.clone();
         Ok(Some(Box::new(move || {
             let prepared = txn.prepare().map_err(|e| from_prepare(&sink, e))?;
-            Ok(encode_handle(&prepared.id))
+            Ok(Some(encode_handle(&prepared.id)))
         })))
     }
 
@@ -255,12 +258,19 @@ impl Out {
                 Err(failed(&self.sink, format!("{} records came behind the last barrier", txn.records())))
             }
             Mode::Transactions { .. } => Ok(()),
-            Mode::Direct { unanswered, .. } => unanswered
-                .drain(..)
-                .try_for_each(|ticket| ticket.wait().map(drop))
-                .map_err(|e| from_append(&self.sink, e)),
+            Mode::Direct { unanswered, .. } => all_answered(&self.sink, std::mem::take(unanswered)),
         }
     }
+}
+
+/// Waits, beside the worker, until everything written at once is durable: nothing before a barrier may be missing.
+fn durable(sink: &str, unanswered: VecDeque<AppendTicket>) -> Option<Prepare> {
+    let sink = sink.to_string();
+    (!unanswered.is_empty()).then(|| Box::new(move || all_answered(&sink, unanswered).map(|()| None)) as Prepare)
+}
+
+fn all_answered(sink: &str, unanswered: VecDeque<AppendTicket>) -> Result<(), SinkError> {
+    unanswered.into_iter().try_for_each(|ticket| ticket.wait().map(drop)).map_err(|e| from_append(sink, e))
 }
 
 /// Takes the answers that have come; waits for the oldest if too many haven't.

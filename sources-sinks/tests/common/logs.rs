@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cutwater_engine::error::SinkError;
 use cutwater_engine::id::{Attempt, CheckpointId, JobId, WorkerIndex};
-use cutwater_engine::sink::{CommitGroup, Sink, SinkWriter, WriterId};
+use cutwater_engine::sink::{CommitGroup, Sink, SinkWriter, Visibility, WriterId};
 use cutwater_engine::source::{Source, Waker};
 use cutwater_partition_log::batch::{BatchBuilder, Compression};
 use cutwater_partition_log::{Log, LogOptions};
@@ -58,7 +58,7 @@ pub(crate) fn writer_id(sink: &str, attempt: u64, worker: u32, first: Option<u64
         attempt: Attempt(attempt),
         sink: sink.to_string(),
         worker: WorkerIndex(worker),
-        first_checkpoint: first.map(CheckpointId),
+        visibility: first.map_or(Visibility::AtOnce, |n| Visibility::ByCheckpoint { first: CheckpointId(n) }),
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) type Writer<T> = Box<dyn SinkWriter<Item = T>>;
 
 /// Seals and prepares: the handle, if there was anything to prepare.
 pub(crate) fn prepare<T>(writer: &mut Writer<T>, checkpoint: u64) -> Result<Option<Vec<u8>>, SinkError> {
-    writer.seal(CheckpointId(checkpoint))?.map(|prepare| prepare()).transpose()
+    writer.seal(CheckpointId(checkpoint))?.map(|prepare| prepare()).transpose().map(Option::flatten)
 }
 
 /// Everything that is committed in a partition.

@@ -31,8 +31,9 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::barrier::Barriers;
 use crate::checkpoint::Counters;
-use crate::config::Options;
+use crate::config::{GuaranteeKind, Options};
 use crate::element::{Batch, Body};
 use crate::error::{BuildError, OperatorError};
 use crate::exchange::{GroupAssignment, KeyGroups};
@@ -42,6 +43,7 @@ use crate::id::{Attempt, CheckpointId, JobId, OperatorId, WorkerIndex};
 use crate::operator::driver::{Driver, Effect, Outcome};
 use crate::operator::testing::memory::NodeSnapshot;
 use crate::operator::{Saved, SavedInstance};
+use crate::sink::Visibility;
 use crate::source::Replay;
 use crate::state::Ownership;
 use crate::time::Watermark;
@@ -254,7 +256,8 @@ impl Rig {
                     let parts = self.restored.remove(&node.name).unwrap_or_default();
                     let counters = restore(operator.as_mut(), &setup, &parts)?;
                     let batch_records = self.environment.limits.batch_records;
-                    let mut driver = Driver::new(operator, port_of, node.outputs, self.next_checkpoint, batch_records);
+                    let barriers = Barriers::new(GuaranteeKind::ExactlyOnce, port_of.len(), self.next_checkpoint);
+                    let mut driver = Driver::new(operator, port_of, node.outputs, barriers, batch_records);
                     driver.counters = counters.unwrap_or(driver.counters);
                     Some(driver)
                 }
@@ -371,7 +374,7 @@ impl Rig {
             name: name.to_string(),
             worker: self.worker,
             assignment: self.assignment,
-            first_checkpoint: Some(self.next_checkpoint),
+            visibility: Visibility::ByCheckpoint { first: self.next_checkpoint },
             environment: self.environment.clone(),
         }
     }
