@@ -309,7 +309,7 @@ impl Shared {
     }
 
     /// The core, once the queue has room.
-    fn core_with_room(&self) -> Result<MutexGuard<'_, Core>, Down> {
+    pub(crate) fn core_with_room(&self) -> Result<MutexGuard<'_, Core>, Down> {
         loop {
             let mut core = self.core()?;
             if core.queued_bytes < self.limits.queue_bytes {

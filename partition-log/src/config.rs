@@ -66,6 +66,8 @@ pub struct LogLimits {
     pub transaction_partitions_max: usize,
     /// Outcomes kept for one owner until they are forgotten.
     pub outcomes_max: usize,
+    /// Offsets of consumer groups that are kept, over all groups and live transactions.
+    pub group_offsets_max: usize,
     /// Producers that one partition remembers; the longest silent one without an open transaction goes first.
     pub producers_max: usize,
     /// An open transaction older than this is aborted by the log itself, and its producer fenced; a prepared one never is.
@@ -99,6 +101,7 @@ impl Default for LogLimits {
             transactions_max: 10_000,
             transaction_partitions_max: 10_000,
             outcomes_max: 1_000_000,
+            group_offsets_max: 100_000,
             producers_max: 100_000,
             transaction_timeout: Duration::from_secs(24 * 3600),
             producer_expiry: Duration::from_secs(24 * 3600),
@@ -130,6 +133,7 @@ impl LogLimits {
             transactions_max: 100,
             transaction_partitions_max: 100,
             outcomes_max: 1000,
+            group_offsets_max: 100,
             producers_max: 100,
             transaction_timeout: Duration::from_secs(3600),
             producer_expiry: Duration::from_secs(24 * 3600),

@@ -22,7 +22,7 @@ pub(crate) struct Inconsistent {
     pub(crate) what: String,
 }
 
-fn inconsistent(what: impl Into<String>) -> Inconsistent {
+pub(super) fn inconsistent(what: impl Into<String>) -> Inconsistent {
     Inconsistent { what: what.into() }
 }
 
@@ -68,6 +68,13 @@ impl State {
                     self.owners.get_mut(&id.owner).and_then(|owner| owner.outcomes.remove(id));
                 }
                 Ok(())
+            }
+            Entry::GroupOffsets { producer, group, wall, offsets } => {
+                self.apply_offsets(*producer, group, *wall, offsets)
+            }
+            Entry::GroupDeleted { group } => {
+                let known = self.groups.remove(group).is_some();
+                if known { Ok(()) } else { Err(inconsistent(format!("group \"{group}\" isn't there to be deleted"))) }
             }
             Entry::ForgetProducers { at, producers } => {
                 let partition = self.known_partition(*at)?;
@@ -189,6 +196,7 @@ impl State {
             bytes: 0,
             records: 0,
             partitions: Default::default(),
+            offsets: Default::default(),
         };
         self.txns.insert(producer, txn);
         Ok(())
@@ -243,6 +251,9 @@ impl State {
         }
         if ended.epoch < LAST_EPOCH {
             self.free_producers.push_back((producer, ended.epoch + 1));
+        }
+        if outcome == Outcome::Committed {
+            self.settle_offsets(txn.offsets);
         }
         if let Some(owner) = self.owners.get_mut(&txn.id.owner) {
             owner.live.remove(&txn.id);

@@ -247,7 +247,7 @@ impl State {
         Ok(Entry::Prepare { producer, wall })
     }
 
-    fn live(&self, id: &TxnId) -> Option<(i64, &TxnState)> {
+    pub(super) fn live(&self, id: &TxnId) -> Option<(i64, &TxnState)> {
         let producer = *self.owners.get(&id.owner)?.live.get(id)?;
         Some((producer, self.txns.get(&producer)?))
     }

@@ -16,6 +16,7 @@
 pub(crate) mod apply;
 pub(crate) mod decide;
 pub(crate) mod expire;
+pub(crate) mod groups;
 pub(crate) mod image;
 
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use self::groups::Groups;
 use crate::owner::{OwnerId, TxnId};
 use crate::producer::ProducerState;
 use crate::topic::{Topic, TopicId, TopicPartition};
@@ -39,6 +41,8 @@ pub(crate) struct State {
     pub(crate) names: BTreeMap<String, TopicId>,
     pub(crate) partition_count: usize,
     pub(crate) owners: BTreeMap<OwnerId, OwnerState>,
+    /// Committed offsets of consumer groups.
+    pub(crate) groups: Groups,
     /// Live transactions by producer id.
     pub(crate) txns: BTreeMap<i64, TxnState>,
     /// Producer ids of ended transactions with the epoch that their next one gets, longest unused first.
@@ -104,6 +108,8 @@ pub(crate) struct TxnState {
     pub(crate) records: u64,
     /// Its partitions with its first offset there.
     pub(crate) partitions: BTreeMap<TopicPartition, u64>,
+    /// Offsets of groups that its commit makes theirs.
+    pub(crate) offsets: Groups,
 }
 
 impl TxnState {

@@ -10,6 +10,7 @@ use crate::batch::{BatchBuilder, BatchHeader, Compression, ProducerStamp, assign
 use crate::codec::Cursor;
 use crate::config::LogLimits;
 use crate::error::{AbortError, AppendError, CommitError};
+use crate::offset::Offset;
 use crate::owner::{OwnerId, TxnId, TxnName};
 use crate::topic::{TopicId, TopicPartition};
 use crate::wal::frame::{Entry, Outcome};
@@ -28,9 +29,10 @@ enum Op {
     Abort(usize),
     Forget(usize),
     TimeOut,
+    Offsets(usize),
 }
 
-const ALPHABET: [Op; 14] = [
+const ALPHABET: [Op; 15] = [
     Op::Claim,
     Op::Begin(0),
     Op::Begin(1),
@@ -45,6 +47,7 @@ const ALPHABET: [Op; 14] = [
     Op::Abort(1),
     Op::Forget(0),
     Op::TimeOut,
+    Op::Offsets(0),
 ];
 
 /// Where a transaction stands, in one word.
@@ -95,11 +98,22 @@ impl Node {
     }
 
     fn end(&mut self, outcome: Outcome, plan: &EndPlan) {
+        // Of several that end together the later producer id wins, as the entry lists them.
+        let mut expected = self.state.group_offsets("g").offsets;
+        if outcome == Outcome::Committed {
+            let held = plan.producers.iter().filter_map(|producer| self.state.txns[producer].offsets.get("g"));
+            held.for_each(|held| expected.extend(held.clone()));
+        }
         let how = if outcome == Outcome::Committed { How::Commit } else { How::Abort };
         let entries = self.state.end_entry(how, &plan.producers, 9, &LogLimits::default());
         if !plan.producers.is_empty() {
             self.push(entries);
         }
+        assert_eq!(
+            self.state.group_offsets("g").offsets,
+            expected,
+            "a commit makes them the group's, an abort doesn't"
+        );
     }
 
     fn append(&mut self, partition: u32, stamp: ProducerStamp) -> Result<(), AppendError> {
@@ -215,6 +229,19 @@ impl Node {
                         self.txns.get_mut(&n).expect("known").3 = Where::Ended(Outcome::Aborted);
                     }
                     (answer, place) => panic!("{op:?}: {answer:?} for {place:?}"),
+                }
+            }
+            Op::Offsets(n) => {
+                let kept = self.entries.len() as u64;
+                let offsets = vec![(at(0), Offset(kept)).into()];
+                let planned = self.state.plan_offsets(Some(&id(self, n)), "g", offsets, 4, &limits);
+                let open = current(self.txns.get(&n), self).is_some_and(|txn| txn.2 == Where::Open);
+                assert_eq!(planned.is_ok(), open, "{op:?}: {planned:?}");
+                if let Ok(entry) = planned {
+                    let before = self.state.group_offsets("g").offsets;
+                    self.push([entry]);
+                    assert_eq!(self.state.group_offsets("g").offsets, before, "nobody sees them before the end");
+                    assert!(self.state.plan_group_deletion("g").is_err(), "nor may the group go");
                 }
             }
             Op::TimeOut => {
@@ -339,6 +366,22 @@ fn a_fenced_attempt_is_refused_at_every_operation_and_what_it_prepared_stays() {
         let prepared = before.contains(&Op::Prepare(0));
         assert_eq!(node.state.txns.contains_key(&producer), prepared, "prepared ones stay, open ones end");
     }
+}
+
+#[test]
+fn an_image_of_the_version_before_groups_is_read() {
+    let mut node = Node::default();
+    let topic = node.state.plan_topic("t", 2, &LogLimits::default()).expect("a topic");
+    node.push([topic]);
+    for op in [Op::Claim, Op::Begin(0), Op::Append(0, 1), Op::Prepare(0)] {
+        node.run(op);
+    }
+    let image = node.state.image();
+    let (old, groups) = image.split_at(image.len() - 8);
+    assert_eq!(groups, [0; 8], "no groups, no transaction that holds offsets");
+    let mut cursor = Cursor::new(old);
+    let read = State::decode(&mut cursor).expect("readable");
+    assert_eq!((cursor.is_empty(), read.image()), (true, image));
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! The log as a program in the same process uses it.
 //!
 //! Reading order: [`Log`] (here), [`producer`] (idempotent appends), [`owner`] (claims, prepared transactions and their
-//! ends), [`transaction`], [`consumer`], [`lookup`] (offsets by time).
+//! ends), [`transaction`], [`consumer`], [`lookup`] (offsets by time), [`group`] (offsets of
+//! consumer groups).
 //!
 //! All handles of one opened log share it; the last one to go stops it. Dropped without [`Log::close`] it is left as a
 //! crash would leave it: everything acknowledged is there at the next open.
 
 pub mod consumer;
+pub mod group;
 pub mod lookup;
 pub mod owner;
 pub mod producer;

@@ -13,8 +13,8 @@ use crate::topic::{TopicId, TopicPartition};
 /// out ([`LogLimits::transaction_timeout`](crate::LogLimits::transaction_timeout)).
 #[derive(Debug)]
 pub struct Txn {
-    inner: Arc<Inner>,
-    id: TxnId,
+    pub(super) inner: Arc<Inner>,
+    pub(super) id: TxnId,
     sequences: Sequences,
     bytes: u64,
     records: u64,
