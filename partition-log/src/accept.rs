@@ -7,19 +7,21 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::time::Duration;
 
 use cutwater_platform::{Completion, Platform, TaskHandle};
 
 use crate::batch::{BatchError, BatchHeader, assign};
 use crate::config::LogLimits;
-use crate::core::decide::AppendPlan;
+use crate::core::decide::{AppendPlan, How};
 use crate::core::{Effect, State};
 use crate::error::{AppendError, Down, OutcomeUnknown};
 use crate::materialise::Backlog;
+use crate::owner::TxnId;
 use crate::segments::Segments;
 use crate::topic::TopicPartition;
 use crate::view::{Listener, View};
-use crate::wal::frame::{Entry, Outcome};
+use crate::wal::frame::Entry;
 use crate::wal::group::Wal;
 
 /// With so many bytes queued a write is worth while even if nobody waits for it.
@@ -61,6 +63,8 @@ pub(crate) struct Core {
     /// Appenders that wait for the queue to shrink.
     space: Vec<Arc<Completion<()>>>,
     down: Option<Down>,
+    /// Where the next look for silent producers begins.
+    pub(crate) expiry_at: TopicPartition,
     /// Images on their way through the queue or being published.
     pub(crate) images_underway: usize,
     /// The tasks shall end without finishing their work.
@@ -214,10 +218,10 @@ impl Core {
         self.lead == Lead::Free && (self.queued_bytes >= EAGER_BYTES || self.linger())
     }
 
-    /// Ends live transactions, in as many entries as their size needs.
-    pub(crate) fn abort(&mut self, producers: &[i64], wall: i64, limits: &LogLimits) {
+    /// Aborts live transactions, in as many entries as their size needs.
+    pub(crate) fn abort(&mut self, how: How, producers: &[i64], wall: i64, limits: &LogLimits) {
         for chunk in self.state.end_chunks(producers, limits.end_bytes_max) {
-            let entries = self.state.end_entry(Outcome::Aborted, &chunk, wall, limits);
+            let entries = self.state.end_entry(how, &chunk, wall, limits);
             self.push_all(entries);
         }
     }
@@ -305,7 +309,7 @@ impl Shared {
     }
 
     /// The core, once the queue has room.
-    fn core_with_room(&self) -> Result<MutexGuard<'_, Core>, Down> {
+    pub(crate) fn core_with_room(&self) -> Result<MutexGuard<'_, Core>, Down> {
         loop {
             let mut core = self.core()?;
             if core.queued_bytes < self.limits.queue_bytes {
@@ -383,6 +387,21 @@ impl Shared {
             self.wake_writer();
         }
         Ok(Accepted { base, waiter })
+    }
+
+    /// Ends what has been open for too long as of `now`, and forgets who has been silent. Waits for nothing.
+    pub(crate) fn expire(&self, core: &mut Core, now: i64) -> Vec<TxnId> {
+        let before = |age: Duration| now.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
+        let (ids, producers) = core.state.timed_out(before(self.limits.transaction_timeout));
+        core.abort(How::Fence, &producers, self.wall(), &self.limits);
+        for id in &ids {
+            tracing::warn!(transaction = %id, "an open transaction has timed out and was aborted; its writer is refused");
+        }
+        let deadline = before(self.limits.producer_expiry);
+        let (entries, next) = core.state.plan_expiry(core.expiry_at, deadline, &self.limits);
+        core.expiry_at = next;
+        core.push_all(entries);
+        ids
     }
 
     /// Stops the log for good after a failed write or sync.

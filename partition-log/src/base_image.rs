@@ -14,7 +14,8 @@ use crate::error::OpenError;
 use crate::wal::frame::{Generation, crc32c};
 
 const MAGIC: [u8; 8] = *b"CUTWBASE";
-const FORMAT_VERSION: u32 = 1;
+/// Version 1 ends before the groups.
+const FORMAT_VERSION: u32 = 2;
 /// Magic, version, checksum.
 const HEAD_BYTES: usize = 8 + 4 + 4;
 /// The directory below the log's.

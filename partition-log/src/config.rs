@@ -66,8 +66,15 @@ pub struct LogLimits {
     pub transaction_partitions_max: usize,
     /// Outcomes kept for one owner until they are forgotten.
     pub outcomes_max: usize,
+    /// Offsets of consumer groups that are kept, over all groups and live transactions.
+    pub group_offsets_max: usize,
     /// Producers that one partition remembers; the longest silent one without an open transaction goes first.
     pub producers_max: usize,
+    /// An open transaction older than this is aborted by the log itself, and its producer fenced; a prepared one never is.
+    /// More than the longest checkpoint interval.
+    pub transaction_timeout: Duration,
+    /// A partition forgets a producer that has been silent for so long and has no live transaction.
+    pub producer_expiry: Duration,
     /// A prepared transaction older than this is named in a warning, again and again.
     pub prepared_alarm: Duration,
 }
@@ -94,7 +101,10 @@ impl Default for LogLimits {
             transactions_max: 10_000,
             transaction_partitions_max: 10_000,
             outcomes_max: 1_000_000,
+            group_offsets_max: 100_000,
             producers_max: 100_000,
+            transaction_timeout: Duration::from_secs(24 * 3600),
+            producer_expiry: Duration::from_secs(24 * 3600),
             prepared_alarm: Duration::from_secs(15 * 60),
         }
     }
@@ -123,7 +133,10 @@ impl LogLimits {
             transactions_max: 100,
             transaction_partitions_max: 100,
             outcomes_max: 1000,
+            group_offsets_max: 100,
             producers_max: 100,
+            transaction_timeout: Duration::from_secs(3600),
+            producer_expiry: Duration::from_secs(24 * 3600),
             prepared_alarm: Duration::from_secs(15 * 60),
         }
     }
@@ -131,6 +144,11 @@ impl LogLimits {
     /// So many bytes are worth a go of the materialiser.
     pub(crate) fn gathered_bytes(&self) -> usize {
         self.unmaterialised_bytes / 16
+    }
+
+    /// How often an idle log looks for what has been open, silent or prepared for too long.
+    pub(crate) fn look_every(&self) -> Duration {
+        (self.transaction_timeout.min(self.producer_expiry) / 4).clamp(Duration::from_secs(1), Duration::from_secs(30))
     }
 
     /// The largest frame, padding included.
@@ -163,6 +181,8 @@ impl LogLimits {
             (self.index_interval_bytes > 0, "index_interval_bytes must not be 0"),
             (self.open_files_max > 0, "open_files_max must not be 0"),
             (self.producers_max > 0, "producers_max must not be 0"),
+            (!self.transaction_timeout.is_zero(), "transaction_timeout must not be 0, or no transaction lives"),
+            (!self.producer_expiry.is_zero(), "producer_expiry must not be 0, or no repeated batch is recognised"),
         ];
         match rules.iter().find(|(holds, _)| !holds) {
             Some((_, rule)) => Err((*rule).to_string()),

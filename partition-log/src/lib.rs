@@ -22,13 +22,15 @@
 //!
 //! * Acknowledged means synced, by group commit without a timer.
 //! * A transaction becomes visible exactly when its commit is durable, in all its partitions at once (I-1). Ending any
-//!   number of transactions is one atomic write.
+//!   number of transactions is one atomic write, offsets of consumer groups included.
 //! * Nothing at or above the high watermark, which is what is durable, is shown to any reader; the last stable offset
 //!   never moves back (I-2).
 //! * The state at position N is the state replayed from the log's prefix to N (I-3).
 //! * At most one attempt of an owner can write; an older one is refused (I-7).
 //! * Memory is bounded by [`LogLimits`] (I-9).
 //! * A failed write or sync stops the log; an unknown outcome is called unknown.
+//!
+//! [`embedded::group`] shows consume, transform, produce as one transaction.
 //!
 //! What it deliberately doesn't do: replication (one machine; the same API has a Kafka twin), retention, compaction.
 
@@ -38,6 +40,7 @@ pub mod batch;
 pub mod config;
 pub mod embedded;
 pub mod error;
+pub mod group;
 pub mod offset;
 pub mod owner;
 pub mod segment;
@@ -60,6 +63,7 @@ pub use self::core::TxnPhase;
 pub use config::{Holder, LogLimits, LogOptions};
 pub use embedded::Log;
 pub use embedded::consumer::{Consumer, Fetched, Isolation};
+pub use embedded::lookup::{FoundOffset, OffsetSpec};
 pub use embedded::owner::{AbortOutcome, CommitOutcome, Owner};
 pub use embedded::producer::{AppendTicket, BatchSource, Producer};
 pub use embedded::transaction::{Prepared, Txn};
@@ -67,6 +71,7 @@ pub use error::{
     AbortError, AppendError, ClaimError, CloseError, CommitError, Down, Fenced, FetchError, OpenError, OutcomeUnknown,
     PrepareError, ProduceError, TopicError, TxnError,
 };
+pub use group::{GroupError, GroupOffset, GroupOffsets, OffsetCommit};
 pub use offset::{Offset, PartitionOffsets};
 pub use owner::{OwnerId, TxnId, TxnName};
 pub use producer::SequenceError;

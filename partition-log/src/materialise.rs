@@ -17,9 +17,6 @@ use crate::error::OutcomeUnknown;
 use crate::status;
 use crate::topic::TopicPartition;
 
-/// How often an idle log looks for transactions that have been prepared for too long.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
-
 /// How long what is durable may gather before it goes into the segments: many small batches make one write.
 const GATHER: Duration = Duration::from_millis(50);
 /// At most so many bytes and effects are written in one go.
@@ -201,12 +198,28 @@ impl Materialiser {
         Ok(())
     }
 
-    fn warn(&mut self) {
+    /// Looks, now and then, for what has been open, silent or prepared for too long.
+    fn look(&mut self) {
         let now = self.shared.wall();
-        if now.saturating_sub(self.looked) < LOOK_EVERY.as_millis() as i64 {
+        if now.saturating_sub(self.looked) < self.shared.limits.look_every().as_millis() as i64 {
             return;
         }
         self.looked = now;
+        self.expire(now);
+        self.warn(now);
+    }
+
+    fn expire(&self, now: i64) {
+        let Ok(mut core) = self.shared.core() else { return };
+        self.shared.expire(&mut core, now);
+        let wake = core.wants_writer();
+        drop(core);
+        if wake {
+            self.shared.wake_writer();
+        }
+    }
+
+    fn warn(&mut self, now: i64) {
         let alarm = i64::try_from(self.shared.limits.prepared_alarm.as_millis()).unwrap_or(i64::MAX);
         let late = status::late_prepared(&self.shared.lock().state, now, alarm);
         if let Some(oldest) = late.filter(|_| now.saturating_sub(self.warned) >= alarm) {
@@ -238,10 +251,10 @@ impl Task for Materialiser {
                 return Step::Done;
             }
         }
-        self.warn();
+        self.look();
         let enough = self.shared.limits.gathered_bytes();
         let work = match self.shared.backlog.take(enough, std::mem::take(&mut self.gathered)) {
-            Found::Nothing => return Step::Wait(LOOK_EVERY),
+            Found::Nothing => return Step::Wait(self.shared.limits.look_every()),
             Found::Little => {
                 self.gathered = true;
                 return Step::Wait(GATHER);

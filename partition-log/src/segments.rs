@@ -63,20 +63,25 @@ impl Segments {
         }
     }
 
-    /// The files of a partition that exists.
+    /// The files of a partition of which something has come here.
     pub(crate) fn get(&self, at: TopicPartition) -> Result<Arc<PartitionFiles>, SegmentError> {
+        Ok(self.find(at)?.expect("only partitions that exist have files"))
+    }
+
+    /// The files of a partition; none while its topic's creation hasn't come here.
+    pub(crate) fn find(&self, at: TopicPartition) -> Result<Option<Arc<PartitionFiles>>, SegmentError> {
         let mut inner = self.inner.lock().expect("no panic under the segments' lock");
         if let Some(files) = inner.files.get(&at) {
-            return Ok(files.clone());
+            return Ok(Some(files.clone()));
         }
-        let (name, ends) = inner.topics.get(at.topic.0 as usize).expect("only partitions that exist have files");
-        let end = *ends.get(at.partition as usize).expect("only partitions that exist have files");
+        let Some((name, ends)) = inner.topics.get(at.topic.0 as usize) else { return Ok(None) };
+        let Some(end) = ends.get(at.partition as usize).copied() else { return Ok(None) };
         let dir = self.dir.join(directory_name(name, at.partition));
         let files = Arc::new(PartitionFiles::open(self.open.clone(), dir, self.config)?);
         files.truncate_to(end)?;
         inner.doubtful.insert(at);
         inner.files.insert(at, files.clone());
-        Ok(files)
+        Ok(Some(files))
     }
 
     /// Writes what has become durable into the segments, in one vectored write per partition and segment. Has the
@@ -151,9 +156,9 @@ fn write_partition(files: &PartitionFiles, effects: &[&Effect]) -> Result<u64, S
     let mut aborts = Vec::new();
     for effect in effects {
         match effect {
-            Effect::Roll { base, .. } => {
+            Effect::Roll { base, producers, .. } => {
                 flush(files, &mut slices, &mut aborts)?;
-                files.roll(base.cast_signed())?;
+                files.roll(base.cast_signed(), producers)?;
             }
             Effect::Batch { batch, aborted, .. } => {
                 written += batch.len() as u64;

@@ -105,7 +105,8 @@ mod tests {
         {
             let id = TxnId { owner: OwnerId(1), attempt: 1, checkpoint: 1, sink: "s".to_string(), writer: producer };
             let (bytes, records, partitions) = (7, 1, BTreeMap::new());
-            let txn = TxnState { id, epoch: 0, phase, since, bytes, records, partitions };
+            let offsets = Default::default();
+            let txn = TxnState { id, epoch: 0, phase, since, bytes, records, partitions, offsets };
             state.txns.insert(i64::from(producer), txn);
         }
         assert_eq!(late_prepared(&state, 139, 100), None);

@@ -8,7 +8,7 @@ use thiserror::Error;
 pub const NAME_BYTES_MAX: usize = 249;
 
 /// Names a topic for the life of its log. Never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicId(pub u32);
 
 impl fmt::Display for TopicId {
@@ -18,7 +18,7 @@ impl fmt::Display for TopicId {
 }
 
 /// One partition of one topic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicPartition {
     /// The topic.
     pub topic: TopicId,

@@ -185,7 +185,7 @@ fn each_rule_for_clients_refuses_by_name() {
     };
     let magic = |value: u8| with(&|b| b[16] = value);
     assert_eq!(magic(1), BatchError::Magic { found: 1 });
-    assert_eq!(with(&|b| b[22] |= 4), BatchError::Codec { codec: 4 });
+    assert_eq!(with(&|b| b[22] |= 5), BatchError::Codec { codec: 5 });
     assert_eq!(with(&|b| b[11] = 48), BatchError::Length { found: 48 });
     assert_eq!(with(&|b| b[11] = 77), BatchError::Short { expected: 89, found: 88 });
     let two = [two_records(0, &BLOCK), two_records(0, &BLOCK)].concat();

@@ -10,7 +10,7 @@ use cutwater_testkit::{LossPolicy, SimPlatform};
 use log_support::{Driver, Fact, Op, Stopped, open, strangers_model, strangers_view, surviving_prefix};
 
 /// Every named point of the log. `docs/recovery-log.md` says what is found at each, and what is done.
-const POINTS: [&str; 16] = [
+const POINTS: [&str; 19] = [
     "log.frame-buffered",
     "log.frame-written",
     "log.acknowledged",
@@ -25,6 +25,9 @@ const POINTS: [&str; 16] = [
     "log.end-written",
     "log.topic-created",
     "log.producer-block",
+    "log.producers-forgotten",
+    "log.offsets-written",
+    "log.group-deleted",
     "log.replayed",
     "log.tail-cut",
 ];
@@ -38,29 +41,42 @@ fn full() -> bool {
 fn workload() -> Vec<Op> {
     let append = |slot, topic, partition| Op::TxnAppend { slot, topic, partition, count: 2 };
     let mut ops = vec![Op::Topic(2), Op::Claim, Op::Topic(1)];
+    let offsets = |slot, group| Op::Offsets { slot, group, topic: 0, partition: group as u32 };
     for round in 0..5usize {
         ops.extend([
             Op::Plain { topic: round, partition: 0, count: 3 },
             Op::Begin,
             append(0, 0, 0),
             append(0, 1, 0),
+            offsets(0, 0),
             Op::Begin,
+            offsets(1, 1),
             append(1, 0, 1),
             append(1, 0, 0),
             Op::Plain { topic: 0, partition: 0, count: 2 },
             Op::Prepare(0),
             Op::Prepare(0),
             Op::Commit(1),
+            offsets(0, 1),
             Op::Begin,
+            offsets(0, 0),
             append(0, 0, 1),
             append(0, 1, 0),
         ]);
         ops.extend(match round {
             0 => vec![Op::CommitOpen(0)],
-            1 => vec![Op::AbortOpen(0), Op::Forget],
+            1 => vec![Op::AbortOpen(0), Op::Forget, Op::DeleteGroup(1)],
             // Left open over the claim.
             2 => vec![Op::Begin, append(1, 0, 0), Op::Prepare(1), Op::Claim, Op::Abort(0)],
-            3 => vec![Op::Prepare(0), Op::Plain { topic: 1, partition: 0, count: 6 }, Op::Commit(1)],
+            // Left open until it times out, beside a prepared one.
+            3 => vec![
+                Op::Begin,
+                append(1, 1, 0),
+                Op::Prepare(0),
+                Op::TimeOut,
+                Op::Plain { topic: 1, partition: 0, count: 6 },
+                Op::Commit(1),
+            ],
             _ => vec![Op::Prepare(0)],
         });
     }

@@ -34,6 +34,10 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (1..3usize).prop_map(Op::Commit),
         1 => slot.prop_map(Op::Abort),
         1 => Just(Op::Forget),
+        1 => Just(Op::TimeOut),
+        3 => (0..4usize, 0..2usize, 0..3usize, 0..3u32)
+            .prop_map(|(slot, group, topic, partition)| Op::Offsets { slot, group, topic, partition }),
+        1 => (0..2usize).prop_map(Op::DeleteGroup),
     ];
     let policy = prop::sample::select(LossPolicy::ALL.to_vec());
     prop_oneof![

@@ -243,7 +243,10 @@ fn cutting_back_over_several_segments_removes_the_later_ones() {
     assert_eq!(again.segment_bases(), bases[..2]);
     let expected: Vec<String> = bases[..2]
         .iter()
-        .flat_map(|&base| [index_name(base), log_name(base)])
+        .flat_map(|&base| {
+            let snapshot = (base > 0).then(|| format!("{base:020}.snapshot"));
+            [index_name(base), log_name(base)].into_iter().chain(snapshot).chain([format!("{base:020}.timeindex")])
+        })
         .chain(["leave.me".to_string()])
         .collect();
     assert_eq!(dir.names(), expected);
@@ -321,7 +324,7 @@ fn junk_behind_the_aborts_is_cut_and_a_damaged_abort_is_an_error() {
     // Sealed segments were synced: there, a bad entry is no crash's junk but damage.
     let files = dir.reopen(ONE_SEGMENT);
     files.truncate_to(end).expect("whole");
-    let rolled = files.roll(end.next_offset).expect("rolled");
+    let rolled = files.roll(end.next_offset, b"producers").expect("rolled");
     files.close().expect("synced");
     let mut bad = good.clone();
     bad[34 * 100..34 * 101].fill(0);

@@ -73,9 +73,9 @@ fn writes_must_be_at_the_end_without_a_gap_and_whole() {
     assert!(files.segment_bases().is_empty(), "nor do they make files");
     let end = write(0, &good).expect("written");
     assert_eq!(end, LogEnd { next_offset: 10, segment_base: 7, segment_position: good.len() as u64 });
-    assert!(matches!(files.roll(9), Err(SegmentError::Order { expected: 10, found: 9, .. })));
-    assert_eq!(files.roll(10).expect("rolled"), LogEnd::empty_at(10));
-    assert_eq!(files.roll(10).expect("a second roll changes nothing"), LogEnd::empty_at(10));
+    assert!(matches!(files.roll(9, b"producers"), Err(SegmentError::Order { expected: 10, found: 9, .. })));
+    assert_eq!(files.roll(10, b"producers").expect("rolled"), LogEnd::empty_at(10));
+    assert_eq!(files.roll(10, b"producers").expect("a second roll changes nothing"), LogEnd::empty_at(10));
     assert_eq!(files.segment_bases(), [7, 10]);
 }
 

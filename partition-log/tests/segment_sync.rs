@@ -150,9 +150,9 @@ fn a_sync_covers_every_file_oldest_first_then_the_names() {
     files.sync_paced(|| pauses += 1).expect("synced");
     let synced = std::mem::take(&mut *watch.synced.lock().expect("unbroken"));
     let second = bases[1];
-    let expected = [".index", ".log", &format!("{second}.log"), "topic-0"];
-    assert_eq!(synced[..4], expected, "the second index has no entry yet");
-    assert_eq!((synced.len(), pauses), (5, 5), "and the parent of the new directory");
+    let expected = [".index", ".timeindex", ".log", &format!("{second}.snapshot"), &format!("{second}.log"), "topic-0"];
+    assert_eq!(synced[..6], expected, "the second segment's indexes have no entry yet");
+    assert_eq!((synced.len(), pauses), (7, 7), "and the parent of the new directory");
     assert!(watch.unsynced.lock().expect("unbroken").values().all(|unsynced| !unsynced));
     assert_eq!((files.dirty_bytes(), files.is_dirty()), (0, false));
     files.sync_paced(|| {}).expect("nothing to do");
@@ -178,7 +178,7 @@ fn a_failed_sync_poisons_and_nothing_is_called_synced_afterwards() {
     let batch = batch_at(end.next_offset, 1);
     assert!(matches!(files.sync_paced(|| {}), Err(SegmentError::Poisoned { .. })), "a second try proves nothing");
     assert!(matches!(files.write(end.position(), &[IoSlice::new(&batch)]), Err(SegmentError::Poisoned { .. })));
-    assert!(matches!(files.roll(end.next_offset), Err(SegmentError::Poisoned { .. })));
+    assert!(matches!(files.roll(end.next_offset, b"producers"), Err(SegmentError::Poisoned { .. })));
     assert!(matches!(files.truncate_to(end), Err(SegmentError::Poisoned { .. })));
     assert!(!files.read(0, 100, i64::MAX).expect("reading goes on").is_empty());
 }
@@ -225,7 +225,7 @@ fn names_that_a_killed_process_left_unsynced_are_synced_with_the_first_bytes_beh
     fill(&files, 0..2);
     files.sync_paced(|| {}).expect("synced");
     let end = files.end().expect("known");
-    let rolled = files.roll(end.next_offset).expect("rolled");
+    let rolled = files.roll(end.next_offset, b"producers").expect("rolled");
     drop(files); // as good as killed: nobody has synced the new name
     watch.synced.lock().expect("unbroken").clear();
     let shared = OpenFiles::new(Arc::new(Watched(watch.clone())), CrashPoints::default(), 100);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::record::{take_header, take_record};
-use super::{BatchError, BatchHeader, Compression, Limits, lz4};
+use super::{BatchError, BatchHeader, Compression, Limits, codec};
 use crate::batch::format::HEADER_BYTES;
 
 /// One record, borrowed from its batch.
@@ -158,9 +158,9 @@ pub fn records<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Records<'a>, Batc
     let (header, block) = split(bytes)?;
     let body = match header.compression()? {
         Compression::None => Cow::Borrowed(block),
-        Compression::Lz4 => {
+        compression => {
             let mut out = Vec::new();
-            lz4::decompress(block, limits, &mut out)?;
+            codec::decompress(compression, block, limits, &mut out)?;
             Cow::Owned(out)
         }
     };
@@ -179,9 +179,9 @@ pub fn records_reusing<'a>(
     let (header, block) = split(bytes)?;
     let body = match header.compression()? {
         Compression::None => block,
-        Compression::Lz4 => {
+        compression => {
             scratch.clear();
-            lz4::decompress(block, limits, scratch)?;
+            codec::decompress(compression, block, limits, scratch)?;
             scratch
         }
     };

@@ -1,11 +1,11 @@
 //! Building a batch from records.
 
-use super::format::{CODEC_LZ4, CODEC_NONE, HEADER_BYTES, LENGTH_OVERHEAD, NONE, TRANSACTIONAL};
+use super::format::{HEADER_BYTES, LENGTH_OVERHEAD, NONE, TRANSACTIONAL};
 use super::header::{Compression, checksum};
 use super::record::{HeaderRef, body_len, put_record};
-use super::{BatchError, BatchHeader, lz4};
+use super::{BatchError, BatchHeader, codec};
 
-/// The most bytes of a batch before compression: its length is a signed 32-bit number, and LZ4 may add a little.
+/// The most bytes of a batch before compression: its length is a signed 32-bit number, and a codec may add a little.
 const BYTES_MAX: usize = (i32::MAX as usize) / 256 * 255;
 
 /// Who wrote a batch, for de-duplication and transactions.
@@ -109,19 +109,15 @@ impl BatchBuilder {
             return Err(BatchError::Empty);
         }
         super::verify::check_producer(stamp.producer_id, stamp.epoch, stamp.base_sequence, stamp.transactional)?;
-        let codec = match self.compression {
-            Compression::None => CODEC_NONE,
-            Compression::Lz4 => CODEC_LZ4,
-        };
         let mut batch = match self.compression {
             Compression::None => {
                 // The next batch will be about as large as this one; a little more room saves moving it at the end.
                 let next = Vec::with_capacity(self.bytes.len() + self.bytes.len() / 16 + HEADER_BYTES);
                 std::mem::replace(&mut self.bytes, next)
             }
-            Compression::Lz4 => {
+            codec => {
                 let out = vec![0; HEADER_BYTES];
-                let out = lz4::compress(self.bytes.get(HEADER_BYTES..).unwrap_or_default(), out)?;
+                let out = codec::compress(codec, self.bytes.get(HEADER_BYTES..).unwrap_or_default(), out)?;
                 self.bytes.clear();
                 out
             }
@@ -131,7 +127,7 @@ impl BatchBuilder {
             length: i32::try_from(batch.len() - LENGTH_OVERHEAD).map_err(|_| BatchError::Full { what: "2 GiB" })?,
             leader_epoch: 0,
             crc: 0,
-            attributes: codec | if stamp.transactional { TRANSACTIONAL } else { 0 },
+            attributes: self.compression.codec() | if stamp.transactional { TRANSACTIONAL } else { 0 },
             last_offset_delta: self.count - 1,
             base_timestamp_ms: self.base_timestamp_ms,
             max_timestamp_ms: self.max_timestamp_ms,

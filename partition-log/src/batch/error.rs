@@ -47,10 +47,8 @@ pub enum BatchError {
         /// What its bytes give.
         found: u32,
     },
-    /// A codec that isn't supported.
-    #[error(
-        "the batch is compressed by codec {codec} (1 gzip, 2 snappy, 4 zstd); only none (0) and lz4 (3) are supported"
-    )]
+    /// A number that stands for no codec.
+    #[error("the batch is compressed by codec {codec}; known are 0 none, 1 gzip, 2 snappy, 3 lz4 and 4 zstd")]
     Codec {
         /// The codec's number.
         codec: i16,

@@ -42,8 +42,14 @@ pub const MAGIC: i8 = 2;
 pub const CODEC_MASK: i16 = 0b111;
 /// Codec number: not compressed.
 pub const CODEC_NONE: i16 = 0;
+/// Codec number: gzip.
+pub const CODEC_GZIP: i16 = 1;
+/// Codec number: snappy, in the framing of the Java clients.
+pub const CODEC_SNAPPY: i16 = 2;
 /// Codec number: LZ4 frames.
 pub const CODEC_LZ4: i16 = 3;
+/// Codec number: Zstandard.
+pub const CODEC_ZSTD: i16 = 4;
 /// Attribute: all records carry the time of appending, which is the largest timestamp of the header.
 pub const LOG_APPEND_TIME: i16 = 1 << 3;
 /// Attribute: part of a transaction.

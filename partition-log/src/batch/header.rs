@@ -2,10 +2,10 @@
 
 use super::BatchError;
 use super::format::{
-    ATTRIBUTES_AT, BASE_OFFSET_AT, BASE_SEQUENCE_AT, BASE_TIMESTAMP_AT, CODEC_LZ4, CODEC_MASK, CODEC_NONE, CONTROL,
-    CRC_AT, HEADER_BYTES, LAST_OFFSET_DELTA_AT, LEADER_EPOCH_AT, LENGTH_AT, LENGTH_MIN, LENGTH_OVERHEAD,
-    LOG_APPEND_TIME, MAGIC, MAGIC_AT, MAX_TIMESTAMP_AT, PRODUCER_EPOCH_AT, PRODUCER_ID_AT, RECORD_COUNT_AT,
-    TRANSACTIONAL,
+    ATTRIBUTES_AT, BASE_OFFSET_AT, BASE_SEQUENCE_AT, BASE_TIMESTAMP_AT, CODEC_GZIP, CODEC_LZ4, CODEC_MASK, CODEC_NONE,
+    CODEC_SNAPPY, CODEC_ZSTD, CONTROL, CRC_AT, HEADER_BYTES, LAST_OFFSET_DELTA_AT, LEADER_EPOCH_AT, LENGTH_AT,
+    LENGTH_MIN, LENGTH_OVERHEAD, LOG_APPEND_TIME, MAGIC, MAGIC_AT, MAX_TIMESTAMP_AT, PRODUCER_EPOCH_AT, PRODUCER_ID_AT,
+    RECORD_COUNT_AT, TRANSACTIONAL,
 };
 
 /// How the records of a batch are compressed.
@@ -14,8 +14,31 @@ pub enum Compression {
     /// Not at all.
     #[default]
     None,
+    /// One gzip member.
+    Gzip,
+    /// Snappy blocks in the framing of the Java clients.
+    Snappy,
     /// LZ4 frames with independent blocks.
     Lz4,
+    /// One Zstandard frame.
+    Zstd,
+}
+
+impl Compression {
+    /// All there are, in the order of their numbers.
+    pub const ALL: [Compression; 5] =
+        [Compression::None, Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
+
+    /// Its number in a batch's attributes.
+    pub fn codec(self) -> i16 {
+        match self {
+            Compression::None => CODEC_NONE,
+            Compression::Gzip => CODEC_GZIP,
+            Compression::Snappy => CODEC_SNAPPY,
+            Compression::Lz4 => CODEC_LZ4,
+            Compression::Zstd => CODEC_ZSTD,
+        }
+    }
 }
 
 /// The header of a batch, field by field. Plain numbers: only length and magic have been checked.
@@ -113,13 +136,10 @@ impl BatchHeader {
     /// How its records are compressed.
     ///
     /// # Errors
-    /// A codec that isn't supported.
+    /// A number that stands for no codec.
     pub fn compression(&self) -> Result<Compression, BatchError> {
-        match self.attributes & CODEC_MASK {
-            CODEC_NONE => Ok(Compression::None),
-            CODEC_LZ4 => Ok(Compression::Lz4),
-            codec => Err(BatchError::Codec { codec }),
-        }
+        let codec = self.attributes & CODEC_MASK;
+        Compression::ALL.into_iter().find(|known| known.codec() == codec).ok_or(BatchError::Codec { codec })
     }
 
     /// Writes the header to the front of a batch. The magic byte is always 2.

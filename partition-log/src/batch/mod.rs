@@ -4,8 +4,8 @@
 //! offset and leader epoch are patched in, and they lie outside the checksum. `docs/formats/batch.md` has the byte table.
 //!
 //! Reading order: [`mod@format`] (where each field lies), [`header`] (the 61 bytes in front), [`encode`] (the builder),
-//! [`verify()`] (what is refused, from a client and from a disk), [`decode`] (records, borrowed), [`control`] (commit and
-//! abort markers).
+//! [`verify()`] (what is refused, from a client and from a disk), [`decode`] (records, borrowed), `codec` (compressed
+//! blocks), [`control`] (commit and abort markers).
 //!
 //! Promises:
 //!
@@ -14,7 +14,7 @@
 //! * What [`verify()`] has accepted decodes without an error, under the same limits.
 //! * Headers are an ordered list and may repeat a key (KIP-82).
 //!
-//! It deliberately doesn't know gzip, snappy or zstd: such batches are refused by name.
+//! It deliberately doesn't know the formats before v2, and never compresses anew what a client has compressed.
 
 pub mod control;
 pub mod decode;
@@ -24,7 +24,7 @@ pub mod format;
 pub mod header;
 pub mod verify;
 
-mod lz4;
+mod codec;
 mod record;
 mod varint;
 
@@ -33,6 +33,7 @@ pub use decode::{HeaderIter, RecordIter, RecordRef, Records, records, records_re
 pub use encode::{BatchBuilder, ProducerStamp, restamp};
 pub use error::BatchError;
 pub use header::{BatchHeader, Compression, assign};
+pub(crate) use verify::accept;
 pub use verify::{verify, verify_stored};
 
 /// What a batch may cost its reader.
@@ -42,7 +43,8 @@ pub struct Limits {
     pub batch_bytes: usize,
     /// The most bytes that the records of one batch may decompress to.
     pub decompressed_bytes: usize,
-    /// The most bytes that may come out of one compressed byte. LZ4 itself can't exceed about 255.
+    /// The most bytes that may come out of one compressed byte, once more than 8 MiB have come out of a block: a run of
+    /// equal records shrinks to next to nothing. Snappy itself can't exceed 21, LZ4 255, gzip 1032.
     pub decompressed_ratio: usize,
 }
 

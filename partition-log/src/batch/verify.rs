@@ -10,11 +10,30 @@ use super::{BatchError, BatchHeader, Limits, records};
 /// control batch; with at least one record, offset deltas 0, 1, ... and a last offset delta to match; a producer id
 /// brings epoch and sequence, and a transaction needs a producer id. Compressed records are decompressed to look.
 /// Base offset and leader epoch are ignored, the log assigns them. The largest timestamp of the header is not compared
-/// with the records', because clients in use leave it unset.
+/// with the records', because clients in use leave it unset; the log puts it right when it accepts the batch.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn verify(bytes: &[u8], limits: &Limits) -> Result<BatchHeader, BatchError> {
+    verify_and_look(bytes, limits).map(|(header, _)| header)
+}
+
+/// As [`verify`], and puts the records' largest timestamp into the header if something else is there, with a fitting
+/// checksum: readers look for times by it (Kafka does the same at its entrance).
+///
+/// # Errors
+/// As [`verify`]; the batch is as before.
+pub(crate) fn accept(bytes: &mut [u8], limits: &Limits) -> Result<BatchHeader, BatchError> {
+    let (mut header, largest) = verify_and_look(bytes, limits)?;
+    if header.max_timestamp_ms != largest {
+        header.max_timestamp_ms = largest;
+        super::encode::seal(bytes, &mut header);
+    }
+    Ok(header)
+}
+
+/// The header of a good batch, and its records' largest timestamp.
+fn verify_and_look(bytes: &[u8], limits: &Limits) -> Result<(BatchHeader, i64), BatchError> {
     if bytes.len() > limits.batch_bytes {
         return Err(BatchError::TooLarge { bytes: bytes.len(), limit: limits.batch_bytes });
     }
@@ -29,10 +48,11 @@ pub fn verify(bytes: &[u8], limits: &Limits) -> Result<BatchHeader, BatchError> 
     check_producer(header.producer_id, header.producer_epoch, header.base_sequence, header.is_transactional())?;
     // Whatever base offset the client wrote must not make the walk overflow.
     let walk = records(bytes, limits)?.rebased();
+    let mut largest = i64::MIN;
     for record in &walk {
-        record?;
+        largest = largest.max(record?.timestamp_ms);
     }
-    Ok(header)
+    Ok((header, largest))
 }
 
 /// Checks the stored batch at the front of `bytes`: whole, of format 2, within the limits, undamaged. More may follow.

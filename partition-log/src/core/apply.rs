@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::{AbortedTxn, Effect, PartitionState, State, TopicState, TxnPhase, TxnState};
 use crate::batch::{BatchHeader, ControlKind, assign, control_batch};
 use crate::owner::TxnId;
-use crate::producer::{Appended, ProducerState, last_sequence};
+use crate::producer::{Appended, ProducerState, last_sequence, snapshot};
 use crate::topic::{TopicId, TopicPartition};
 use crate::wal::frame::{Batch, Ended, Entry, Outcome};
 
@@ -22,7 +22,7 @@ pub(crate) struct Inconsistent {
     pub(crate) what: String,
 }
 
-fn inconsistent(what: impl Into<String>) -> Inconsistent {
+pub(super) fn inconsistent(what: impl Into<String>) -> Inconsistent {
     Inconsistent { what: what.into() }
 }
 
@@ -68,6 +68,13 @@ impl State {
                     self.owners.get_mut(&id.owner).and_then(|owner| owner.outcomes.remove(id));
                 }
                 Ok(())
+            }
+            Entry::GroupOffsets { producer, group, wall, offsets } => {
+                self.apply_offsets(*producer, group, *wall, offsets)
+            }
+            Entry::GroupDeleted { group } => {
+                let known = self.groups.remove(group).is_some();
+                if known { Ok(()) } else { Err(inconsistent(format!("group \"{group}\" isn't there to be deleted"))) }
             }
             Entry::ForgetProducers { at, producers } => {
                 let partition = self.known_partition(*at)?;
@@ -136,7 +143,8 @@ impl State {
         }
         partition.segment_base = base;
         partition.segment_bytes = 0;
-        effects.push(Effect::Roll { at, base });
+        let producers = Arc::new(snapshot(&partition.producers, &partition.open));
+        effects.push(Effect::Roll { at, base, producers });
         Ok(())
     }
 
@@ -188,6 +196,7 @@ impl State {
             bytes: 0,
             records: 0,
             partitions: Default::default(),
+            offsets: Default::default(),
         };
         self.txns.insert(producer, txn);
         Ok(())
@@ -202,7 +211,9 @@ impl State {
     ) -> Result<(), Inconsistent> {
         let producer = ended.producer;
         let txn = self.txns.remove(&producer).ok_or_else(|| inconsistent("what ends isn't live"))?;
-        if txn.epoch != ended.epoch || txn.partitions.len() != ended.markers.len() {
+        // A fencing end carries the next epoch, so that every batch of the old one is refused from here on.
+        let fencing = outcome == Outcome::Aborted && txn.epoch.checked_add(1) == Some(ended.epoch);
+        if (txn.epoch != ended.epoch && !fencing) || txn.partitions.len() != ended.markers.len() {
             return Err(inconsistent(format!("{} ends as if it were another one", txn.id)));
         }
         let kind = match outcome {
@@ -240,6 +251,9 @@ impl State {
         }
         if ended.epoch < LAST_EPOCH {
             self.free_producers.push_back((producer, ended.epoch + 1));
+        }
+        if outcome == Outcome::Committed {
+            self.settle_offsets(txn.offsets);
         }
         if let Some(owner) = self.owners.get_mut(&txn.id.owner) {
             owner.live.remove(&txn.id);

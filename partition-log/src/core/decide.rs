@@ -35,6 +35,24 @@ pub(crate) struct EndPlan {
     pub(crate) already: Vec<TxnId>,
 }
 
+/// How transactions end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Commit,
+    Abort,
+    /// As an abort, and the producers' epochs are used up: whoever still writes with them is refused.
+    Fence,
+}
+
+impl How {
+    pub(crate) fn outcome(self) -> Outcome {
+        match self {
+            How::Commit => Outcome::Committed,
+            How::Abort | How::Fence => Outcome::Aborted,
+        }
+    }
+}
+
 /// Where a transaction stands; live ones with their producer id.
 #[derive(Clone, Copy, Debug)]
 enum Stand {
@@ -229,7 +247,7 @@ impl State {
         Ok(Entry::Prepare { producer, wall })
     }
 
-    fn live(&self, id: &TxnId) -> Option<(i64, &TxnState)> {
+    pub(super) fn live(&self, id: &TxnId) -> Option<(i64, &TxnState)> {
         let producer = *self.owners.get(&id.owner)?.live.get(id)?;
         Some((producer, self.txns.get(&producer)?))
     }
@@ -305,7 +323,7 @@ impl State {
     }
 
     /// One entry that ends all of `producers`, behind the rolls that make room for its markers.
-    pub(crate) fn end_entry(&self, outcome: Outcome, producers: &[i64], wall: i64, limits: &LogLimits) -> Vec<Entry> {
+    pub(crate) fn end_entry(&self, how: How, producers: &[i64], wall: i64, limits: &LogLimits) -> Vec<Entry> {
         let mut ends: BTreeMap<TopicPartition, u64> = BTreeMap::new();
         let mut ended = Vec::with_capacity(producers.len());
         let mut entries = Vec::new();
@@ -323,9 +341,11 @@ impl State {
                 markers.push((*at, *end));
                 *end += 1;
             }
-            ended.push(Ended { producer: *producer, epoch: txn.epoch, markers });
+            // The largest epoch is never given out, so that there is always one above.
+            let epoch = if how == How::Fence { txn.epoch.saturating_add(1) } else { txn.epoch };
+            ended.push(Ended { producer: *producer, epoch, markers });
         }
-        entries.push(Entry::End { outcome, wall, ended });
+        entries.push(Entry::End { outcome: how.outcome(), wall, ended });
         entries
     }
 

@@ -40,6 +40,7 @@ impl State {
             out.put_i16(*epoch);
         }
         out.put_i64(self.block_end);
+        self.encode_groups(out);
     }
 
     pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<State, Malformed> {
@@ -87,6 +88,7 @@ impl State {
         }
         state.block_end = cursor.i64("end of producer block")?;
         state.next_producer = state.block_end;
+        state.decode_groups(cursor)?;
         Ok(state)
     }
 
@@ -150,6 +152,6 @@ impl TxnState {
             let at = TopicPartition::new(TopicId(cursor.u32("topic")?), cursor.u32("partition")?);
             partitions.insert(at, cursor.u64("first offset")?);
         }
-        Ok(TxnState { id, epoch, phase, since, bytes, records, partitions })
+        Ok(TxnState { id, epoch, phase, since, bytes, records, partitions, offsets: Default::default() })
     }
 }

@@ -1,6 +1,6 @@
 //! The state of the log: partitions, producers, owners, transactions. No I/O, no clock, no threads.
 //!
-//! Two halves. [`decide`] looks at a request and answers with the entries that carry it out, or with the reason why not;
+//! Two halves. [`decide`] (and [`expire`], for what the clock asks) looks at a request and answers with the entries that carry it out, or with the reason why not;
 //! it changes nothing. [`apply`] takes an entry and changes the state; it decides nothing. The running log does
 //! both, one behind the other; recovery applies what it finds in the write-ahead log. So the state after N entries is the
 //! same whether it was lived or replayed (I-3), and [`image`] writes it down byte for byte the same.
@@ -15,13 +15,17 @@
 
 pub(crate) mod apply;
 pub(crate) mod decide;
+pub(crate) mod expire;
+pub(crate) mod groups;
 pub(crate) mod image;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
+use self::groups::Groups;
 use crate::owner::{OwnerId, TxnId};
 use crate::producer::ProducerState;
 use crate::topic::{Topic, TopicId, TopicPartition};
@@ -37,6 +41,8 @@ pub(crate) struct State {
     pub(crate) names: BTreeMap<String, TopicId>,
     pub(crate) partition_count: usize,
     pub(crate) owners: BTreeMap<OwnerId, OwnerState>,
+    /// Committed offsets of consumer groups.
+    pub(crate) groups: Groups,
     /// Live transactions by producer id.
     pub(crate) txns: BTreeMap<i64, TxnState>,
     /// Producer ids of ended transactions with the epoch that their next one gets, longest unused first.
@@ -102,6 +108,8 @@ pub(crate) struct TxnState {
     pub(crate) records: u64,
     /// Its partitions with its first offset there.
     pub(crate) partitions: BTreeMap<TopicPartition, u64>,
+    /// Offsets of groups that its commit makes theirs.
+    pub(crate) offsets: Groups,
 }
 
 impl TxnState {
@@ -135,8 +143,8 @@ pub(crate) struct AbortedTxn {
 pub(crate) enum Effect {
     /// A topic with this many partitions.
     Topic { topic: TopicId, name: String, partitions: u32 },
-    /// The next batch of the partition begins a new segment.
-    Roll { at: TopicPartition, base: u64 },
+    /// The next batch of the partition begins a new segment; its producers up to here, as Kafka's snapshot file has them.
+    Roll { at: TopicPartition, base: u64, producers: Arc<Vec<u8>> },
     /// A batch with offsets `base..next`; a marker may bring the transaction that it aborts.
     Batch { at: TopicPartition, base: u64, next: u64, last_stable: u64, batch: Batch, aborted: Option<AbortedTxn> },
 }

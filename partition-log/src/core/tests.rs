@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::decide::{AppendPlan, Asker, EndPlan};
+use super::decide::{AppendPlan, Asker, EndPlan, How};
 use super::{Effect, State, TxnPhase};
 use crate::batch::{BatchBuilder, BatchHeader, Compression, ProducerStamp, assign};
 use crate::codec::Cursor;
 use crate::config::LogLimits;
 use crate::error::{AbortError, AppendError, CommitError};
+use crate::offset::Offset;
 use crate::owner::{OwnerId, TxnId, TxnName};
 use crate::topic::{TopicId, TopicPartition};
 use crate::wal::frame::{Entry, Outcome};
@@ -27,9 +28,11 @@ enum Op {
     Commit(&'static [usize]),
     Abort(usize),
     Forget(usize),
+    TimeOut,
+    Offsets(usize),
 }
 
-const ALPHABET: [Op; 13] = [
+const ALPHABET: [Op; 15] = [
     Op::Claim,
     Op::Begin(0),
     Op::Begin(1),
@@ -43,6 +46,8 @@ const ALPHABET: [Op; 13] = [
     Op::CommitOpen(0),
     Op::Abort(1),
     Op::Forget(0),
+    Op::TimeOut,
+    Op::Offsets(0),
 ];
 
 /// Where a transaction stands, in one word.
@@ -93,10 +98,22 @@ impl Node {
     }
 
     fn end(&mut self, outcome: Outcome, plan: &EndPlan) {
-        let entries = self.state.end_entry(outcome, &plan.producers, 9, &LogLimits::default());
+        // Of several that end together the later producer id wins, as the entry lists them.
+        let mut expected = self.state.group_offsets("g").offsets;
+        if outcome == Outcome::Committed {
+            let held = plan.producers.iter().filter_map(|producer| self.state.txns[producer].offsets.get("g"));
+            held.for_each(|held| expected.extend(held.clone()));
+        }
+        let how = if outcome == Outcome::Committed { How::Commit } else { How::Abort };
+        let entries = self.state.end_entry(how, &plan.producers, 9, &LogLimits::default());
         if !plan.producers.is_empty() {
             self.push(entries);
         }
+        assert_eq!(
+            self.state.group_offsets("g").offsets,
+            expected,
+            "a commit makes them the group's, an abort doesn't"
+        );
     }
 
     fn append(&mut self, partition: u32, stamp: ProducerStamp) -> Result<(), AppendError> {
@@ -214,6 +231,41 @@ impl Node {
                     (answer, place) => panic!("{op:?}: {answer:?} for {place:?}"),
                 }
             }
+            Op::Offsets(n) => {
+                let kept = self.entries.len() as u64;
+                let offsets = vec![(at(0), Offset(kept)).into()];
+                let planned = self.state.plan_offsets(Some(&id(self, n)), "g", offsets, 4, &limits);
+                let open = current(self.txns.get(&n), self).is_some_and(|txn| txn.2 == Where::Open);
+                assert_eq!(planned.is_ok(), open, "{op:?}: {planned:?}");
+                if let Ok(entry) = planned {
+                    let before = self.state.group_offsets("g").offsets;
+                    self.push([entry]);
+                    assert_eq!(self.state.group_offsets("g").offsets, before, "nobody sees them before the end");
+                    assert!(self.state.plan_group_deletion("g").is_err(), "nor may the group go");
+                }
+            }
+            Op::TimeOut => {
+                assert_eq!(self.state.timed_out(1), (vec![], vec![]), "all were begun at 1");
+                let (ids, producers) = self.state.timed_out(2);
+                let open: Vec<usize> =
+                    self.txns.iter().filter(|(_, txn)| txn.3 == Where::Open).map(|(n, _)| *n).collect();
+                let mut checkpoints: Vec<usize> = ids.iter().map(|id| id.checkpoint as usize).collect();
+                checkpoints.sort_unstable();
+                assert_eq!(checkpoints, open, "open ones, never prepared ones");
+                if !producers.is_empty() {
+                    let entries = self.state.end_entry(How::Fence, &producers, 9, &limits);
+                    self.push(entries);
+                }
+                for n in open {
+                    let (_, producer_id, epoch, place) = self.txns.get_mut(&n).expect("open");
+                    *place = Where::Ended(Outcome::Aborted);
+                    // Whoever still writes with the old epoch is refused wherever it has written, whatever it writes.
+                    for partition in &self.state.topics[0].partitions {
+                        let known = partition.producers.get(producer_id).filter(|known| known.epoch >= *epoch);
+                        assert!(known.is_none_or(|known| known.epoch == *epoch + 1), "{known:?}");
+                    }
+                }
+            }
             Op::Forget(n) => {
                 let planned = self.state.plan_forget(OWNER, self.attempt, &[id(self, n)], &limits);
                 let live = matches!(self.txns.get(&n), Some(txn) if matches!(txn.3, Where::Open | Where::Prepared));
@@ -314,6 +366,66 @@ fn a_fenced_attempt_is_refused_at_every_operation_and_what_it_prepared_stays() {
         let prepared = before.contains(&Op::Prepare(0));
         assert_eq!(node.state.txns.contains_key(&producer), prepared, "prepared ones stay, open ones end");
     }
+}
+
+#[test]
+fn an_image_of_the_version_before_groups_is_read() {
+    let mut node = Node::default();
+    let topic = node.state.plan_topic("t", 2, &LogLimits::default()).expect("a topic");
+    node.push([topic]);
+    for op in [Op::Claim, Op::Begin(0), Op::Append(0, 1), Op::Prepare(0)] {
+        node.run(op);
+    }
+    let image = node.state.image();
+    let (old, groups) = image.split_at(image.len() - 8);
+    assert_eq!(groups, [0; 8], "no groups, no transaction that holds offsets");
+    let mut cursor = Cursor::new(old);
+    let read = State::decode(&mut cursor).expect("readable");
+    assert_eq!((cursor.is_empty(), read.image()), (true, image));
+}
+
+#[test]
+fn a_transaction_that_times_out_at_the_last_epoch_retires_its_producer() {
+    let mut node = Node::default();
+    let topic = node.state.plan_topic("t", 1, &LogLimits::default()).expect("a topic");
+    node.push([topic]);
+    node.run(Op::Claim);
+    node.run(Op::Begin(0));
+    let producer = node.txns[&0].1;
+    node.state.txns.get_mut(&producer).expect("open").epoch = i16::MAX - 1;
+    node.txns.get_mut(&0).expect("open").2 = i16::MAX - 1;
+    node.run(Op::Append(0, 0));
+    node.run(Op::TimeOut);
+    assert_eq!(node.state.topics[0].partitions[0].producers[&producer].epoch, i16::MAX);
+    node.run(Op::Begin(1));
+    assert_eq!((node.txns[&1].1, node.txns[&1].2), (producer + 1, 0), "a fresh id");
+}
+
+#[test]
+fn silent_producers_are_forgotten_bit_by_bit_but_none_with_a_live_transaction() {
+    let mut node = Node::default();
+    let limits = LogLimits::default();
+    for name in ["t", "u"] {
+        let topic = node.state.plan_topic(name, 2, &limits).expect("a topic");
+        node.push([topic]);
+    }
+    for producer_id in 500..512 {
+        let stamp = ProducerStamp { producer_id, epoch: 0, base_sequence: 0, transactional: false };
+        node.append((producer_id % 2) as u32, stamp).expect("nobody is in the way");
+    }
+    node.run(Op::Claim);
+    node.run(Op::Begin(0));
+    node.run(Op::Append(0, 0));
+    let first = TopicPartition::default();
+    // The batches were appended at 5.
+    assert_eq!(node.state.plan_expiry(first, 5, &limits), (vec![], first));
+    let (entries, next) = node.state.plan_expiry(first, 6, &LogLimits { end_bytes_max: 64, ..limits.clone() });
+    assert_eq!((entries.len(), next), (4, first), "two entries for each partition, all partitions looked at");
+    node.push(entries);
+    let left: Vec<Vec<i64>> =
+        node.state.topics[0].partitions.iter().map(|p| p.producers.keys().copied().collect()).collect();
+    assert_eq!(left, [vec![node.txns[&0].1], vec![]]);
+    assert_eq!(node.state.plan_expiry(at(1), 6, &limits), (vec![], first));
 }
 
 #[test]

@@ -112,6 +112,20 @@ fn end_of(mut buffer: &[u8]) -> Option<u64> {
     end
 }
 
+/// What a reader at `from` hears when the segments can't be read.
+pub(super) fn fetch_error(at: TopicPartition, from: u64, error: SegmentError) -> FetchError {
+    match error {
+        SegmentError::OutOfRange { start, end, .. } => FetchError::OutOfRange {
+            at,
+            offset: Offset(from),
+            start: Offset(start.cast_unsigned()),
+            end: Offset(end.cast_unsigned()),
+        },
+        SegmentError::Io(e) | SegmentError::Sync(e) => FetchError::Io { at, reason: e.to_string() },
+        other => FetchError::Damaged { at, offset: Offset(from), what: other.to_string() },
+    }
+}
+
 impl Consumer {
     pub(super) fn new(
         inner: Arc<Inner>,
@@ -227,16 +241,7 @@ impl Consumer {
             };
             Ok((buffer, aborted))
         };
-        read().map_err(|error: SegmentError| match error {
-            SegmentError::OutOfRange { start, end, .. } => FetchError::OutOfRange {
-                at: self.at,
-                offset: Offset(from),
-                start: Offset(start.cast_unsigned()),
-                end: Offset(end.cast_unsigned()),
-            },
-            SegmentError::Io(e) | SegmentError::Sync(e) => FetchError::Io { at: self.at, reason: e.to_string() },
-            other => self.damaged(from, other),
-        })
+        read().map_err(|error| fetch_error(self.at, from, error))
     }
 
     fn damaged(&self, offset: u64, what: impl std::fmt::Display) -> FetchError {

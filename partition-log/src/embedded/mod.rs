@@ -1,12 +1,15 @@
 //! The log as a program in the same process uses it.
 //!
 //! Reading order: [`Log`] (here), [`producer`] (idempotent appends), [`owner`] (claims, prepared transactions and their
-//! ends), [`transaction`], [`consumer`].
+//! ends), [`transaction`], [`consumer`], [`lookup`] (offsets by time), [`group`] (offsets of
+//! consumer groups).
 //!
 //! All handles of one opened log share it; the last one to go stops it. Dropped without [`Log::close`] it is left as a
 //! crash would leave it: everything acknowledged is there at the next open.
 
 pub mod consumer;
+pub mod group;
+pub mod lookup;
 pub mod owner;
 pub mod producer;
 pub mod transaction;
@@ -14,15 +17,15 @@ pub mod transaction;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use cutwater_platform::{Lock, Platform};
+use cutwater_platform::{Lock, Platform, WallTime};
 
 use crate::accept::{Shared, Waiter};
-use crate::batch::verify;
+use crate::batch::accept;
 use crate::config::{LogLimits, LogOptions};
-use crate::core::decide::Asker;
+use crate::core::decide::{Asker, How};
 use crate::error::{
     AbortError, AppendError, ClaimError, CloseError, Down, FetchError, OpenError, OutcomeUnknown, ProduceError,
-    TopicError,
+    TopicError, TxnError,
 };
 use crate::offset::{Offset, PartitionOffsets};
 use crate::owner::{OwnerId, TxnId};
@@ -233,14 +236,20 @@ impl Log {
 
     /// Appends a batch as its producer made it, with the producer's own id, epoch and sequence: the entrance for clients
     /// that keep these themselves, and repeat a batch when they missed the answer. A repeated batch gets its first answer.
+    /// A largest timestamp that isn't the records' is put right.
     ///
     /// # Errors
     /// The batch isn't well formed, doesn't continue what its producer sent before, or belongs to no open transaction.
-    pub fn append_batch(&self, topic: TopicId, partition: u32, batch: Vec<u8>) -> Result<AppendTicket, AppendError> {
+    pub fn append_batch(
+        &self,
+        topic: TopicId,
+        partition: u32,
+        mut batch: Vec<u8>,
+    ) -> Result<AppendTicket, AppendError> {
         let at = TopicPartition::new(topic, partition);
         let limits =
             crate::batch::Limits { batch_bytes: self.inner.shared.limits.batch_bytes_max, ..Default::default() };
-        verify(&batch, &limits).map_err(|source| AppendError::Batch { at, source })?;
+        accept(&mut batch, &limits).map_err(|source| AppendError::Batch { at, source })?;
         let accepted = self.inner.shared.append(at, batch, true)?;
         Ok(AppendTicket::new(self.inner.clone(), accepted))
     }
@@ -256,7 +265,7 @@ impl Log {
         shared.carry_out(|core| {
             let (claim, open) = core.state.plan_claim(*owner, attempt)?;
             core.push(claim);
-            core.abort(&open, shared.wall(), &shared.limits);
+            core.abort(How::Abort, &open, shared.wall(), &shared.limits);
             Ok::<_, ClaimError>(())
         })?;
         Ok(Owner::new(self.inner.clone(), *owner, attempt))
@@ -286,6 +295,17 @@ impl Log {
     /// It has been committed, or is unknown.
     pub fn force_abort(&self, id: &TxnId) -> Result<(), AbortError> {
         self.inner.abort(Asker::Operator, std::slice::from_ref(id)).map(drop)
+    }
+
+    /// Does now what the log does by itself now and then, as if it were `now`: aborts the transactions that have been open
+    /// for longer than [`LogLimits::transaction_timeout`], and forgets producers that have been silent for longer than
+    /// [`LogLimits::producer_expiry`]. Prepared transactions stay. Answers what was aborted; durable on return.
+    ///
+    /// # Errors
+    /// The log is down.
+    pub fn expire(&self, now: WallTime) -> Result<Vec<TxnId>, TxnError> {
+        let shared = &self.inner.shared;
+        shared.carry_out(|core| Ok(shared.expire(core, now.0)))
     }
 
     /// Reads a partition from `from` on, which may lie in its future.

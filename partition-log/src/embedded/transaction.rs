@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use super::Inner;
 use super::producer::{BatchSource, Sequences};
-use crate::core::decide::EndPlan;
+use crate::core::decide::{EndPlan, How};
 use crate::error::{AbortError, AppendError, CommitError, PrepareError};
 use crate::owner::TxnId;
 use crate::topic::{TopicId, TopicPartition};
-use crate::wal::frame::Outcome;
 
-/// An open transaction. Dropped, it stays open in the log, until its owner aborts it or is claimed again.
+/// An open transaction. Dropped, it stays open in the log, until its owner aborts it or is claimed again, or until it times
+/// out ([`LogLimits::transaction_timeout`](crate::LogLimits::transaction_timeout)).
 #[derive(Debug)]
 pub struct Txn {
-    inner: Arc<Inner>,
-    id: TxnId,
+    pub(super) inner: Arc<Inner>,
+    pub(super) id: TxnId,
     sequences: Sequences,
     bytes: u64,
     records: u64,
@@ -118,7 +118,7 @@ impl Inner {
         shared.carry_out(|core| {
             let plan = plan(&core.state)?;
             if !plan.producers.is_empty() {
-                let entries = core.state.end_entry(Outcome::Committed, &plan.producers, shared.wall(), &shared.limits);
+                let entries = core.state.end_entry(How::Commit, &plan.producers, shared.wall(), &shared.limits);
                 core.push_all(entries);
             }
             Ok(plan)
@@ -130,7 +130,7 @@ impl Inner {
         let shared = &self.shared;
         shared.carry_out(|core| {
             let plan = core.state.plan_abort(asker, ids)?;
-            core.abort(&plan.producers, shared.wall(), &shared.limits);
+            core.abort(How::Abort, &plan.producers, shared.wall(), &shared.limits);
             Ok(plan)
         })
     }

@@ -4,14 +4,16 @@
 //! <directory of the partition>/
 //!   00000000000000000000.log        batches, one behind the other, from the offset in the name
 //!   00000000000000000000.index      which offset lies where, one entry per 4 KiB; derived from the log file
+//!   00000000000000000000.timeindex  how young the records are up to where; derived as well
 //!   00000000000000000000.txnindex   transactions aborted here; only if there are any
+//!   00000000000000000042.snapshot   the producers up to the segment's first offset; not of the first segment
 //! ```
 //!
 //! The write-ahead log is the commit point: these files are written behind it, unsynced, by one materialiser, and synced
 //! before the write-ahead log forgets what they hold. `docs/formats/segment.md` has the byte tables.
 //!
 //! Reading order: [`partition_files`] (open, write, roll), [`read`](PartitionFiles::read), [`recover`] (ends, cuts,
-//! scans), [`sync`], [`offset_index`], [`transaction_index`], `walk` (from batch to batch), [`open_files`] (bounded
+//! scans), `times` (by time), [`sync`], [`offset_index`], [`time_index`], [`transaction_index`], `walk` (from batch to batch), [`open_files`] (bounded
 //! descriptors).
 //!
 //! Promises:
@@ -19,7 +21,7 @@
 //! * Nothing is read beyond the end that was written or told ([`PartitionFiles::truncate_to`]), whatever the files hold.
 //! * Every batch that is returned is whole, undamaged by its checksum, and begins where the one before it ended. (The
 //!   four bytes of the leader epoch are outside Kafka's checksum; they alone can't be checked.)
-//! * An offset index is a hint. Each use checks that the log file says the same and that no entry is missing; if not,
+//! * An offset or time index is a hint. Each use checks that the log file says the same and that no entry is missing; if not,
 //!   it is built anew from the log file.
 //! * No file is closed with bytes that no sync has covered, unless the whole partition is dropped. A failed sync poisons
 //!   all partitions that share an [`OpenFiles`]: every later write and sync is refused.
@@ -33,10 +35,12 @@ pub mod open_files;
 pub mod partition_files;
 pub mod recover;
 pub mod sync;
+pub mod time_index;
 pub mod transaction_index;
 
 mod names;
 mod read;
+mod times;
 mod walk;
 
 pub use error::SegmentError;

@@ -9,18 +9,24 @@ pub(crate) enum Kind {
     Log,
     /// Where offsets lie in it.
     Index,
+    /// Where to look for times in it.
+    Times,
     /// Which transactions were aborted in it.
     Aborts,
+    /// The partition's producers up to its first offset.
+    Producers,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 3] = [Kind::Log, Kind::Index, Kind::Aborts];
+    pub(crate) const ALL: [Kind; 5] = [Kind::Log, Kind::Index, Kind::Times, Kind::Aborts, Kind::Producers];
 
     fn suffix(self) -> &'static str {
         match self {
             Kind::Log => "log",
             Kind::Index => "index",
+            Kind::Times => "timeindex",
             Kind::Aborts => "txnindex",
+            Kind::Producers => "snapshot",
         }
     }
 }
@@ -57,8 +63,7 @@ mod tests {
             }
         }
         assert_eq!(path_of(Path::new("p"), 42, Kind::Log), Path::new("p/00000000000000000042.log"));
-        for foreign in
-            ["42.log", "00000000000000000042.timeindex", "0000000000000000004x.log", "99999999999999999999.log"]
+        for foreign in ["42.log", "00000000000000000042.times", "0000000000000000004x.log", "99999999999999999999.log"]
         {
             assert_eq!(parse(foreign), None, "{foreign}");
         }

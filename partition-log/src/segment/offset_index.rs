@@ -47,12 +47,14 @@ pub(crate) struct OffsetIndex {
 }
 
 impl OffsetIndex {
-    /// Hears of the next batch of the segment; gives it an entry if it is due.
-    pub(crate) fn add(&mut self, interval: u64, relative_offset: u32, position: u32) {
+    /// Hears of the next batch of the segment; gives it an entry if it is due, and answers whether it was.
+    pub(crate) fn add(&mut self, interval: u64, relative_offset: u32, position: u32) -> bool {
         let last = self.entries.last().map_or(0, |entry| entry.position);
-        if u64::from(position - last) > interval {
+        let due = u64::from(position - last) > interval;
+        if due {
             self.entries.push(IndexEntry { relative_offset, position });
         }
+        due
     }
 
     /// The last entry whose offset is at most this one.

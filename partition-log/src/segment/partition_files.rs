@@ -12,6 +12,7 @@ use cutwater_platform::{IoContext, Open};
 use super::names::{self, Kind};
 use super::offset_index::{ENTRY_BYTES, OffsetIndex};
 use super::open_files::{Handle, OpenFiles};
+use super::time_index::{self, TimeIndex};
 use super::transaction_index::{self, AbortedTxn};
 use super::{INDEX_MAX, LogEnd, Position, SegmentConfig, SegmentError};
 use crate::batch::BatchHeader;
@@ -41,6 +42,9 @@ pub(super) struct State {
     pub(super) written_back: u64,
     /// How many of its entries are in the file.
     pub(super) index_flushed: usize,
+    /// The active segment's time index, and how many of its entries are in the file.
+    pub(super) times: TimeIndex,
+    pub(super) times_flushed: usize,
     /// Names were created or removed since the directory was synced.
     pub(super) names_dirty: bool,
     /// The directory itself was created since its parent was synced.
@@ -57,7 +61,9 @@ pub(super) struct Segment {
     /// Bytes of the log file that no sync has covered. Cutting counts as one byte.
     pub(super) dirty_bytes: u64,
     pub(super) index_dirty: bool,
+    pub(super) times_dirty: bool,
     pub(super) aborts_dirty: bool,
+    pub(super) producers_dirty: bool,
 }
 
 /// What is known of a segment's transaction index.
@@ -72,8 +78,21 @@ pub(super) enum Aborts {
 }
 
 impl Segment {
+    pub(super) fn has_dirty_side_files(&self) -> bool {
+        self.index_dirty || self.times_dirty || self.aborts_dirty || self.producers_dirty
+    }
+
     pub(super) fn new(base: i64, aborts: Aborts) -> Segment {
-        Segment { base, sealed_bytes: None, aborts, dirty_bytes: 0, index_dirty: false, aborts_dirty: false }
+        Segment {
+            base,
+            sealed_bytes: None,
+            aborts,
+            dirty_bytes: 0,
+            index_dirty: false,
+            times_dirty: false,
+            aborts_dirty: false,
+            producers_dirty: false,
+        }
     }
 }
 
@@ -104,6 +123,8 @@ impl PartitionFiles {
             end: None,
             index: OffsetIndex::default(),
             index_flushed: 0,
+            times: TimeIndex::default(),
+            times_flushed: 0,
             written_back: 0,
             names_dirty: false,
             dir_is_new: false,
@@ -167,8 +188,9 @@ impl PartitionFiles {
         written.at("write", &handle.path)?;
         self.open.crash.reach("segment.written");
         let mut state = self.state();
-        for (relative_offset, position) in places {
-            state.index.add(self.config.index_interval_bytes, relative_offset, position);
+        for place in places {
+            let indexed = state.index.add(self.config.index_interval_bytes, place.relative_offset, place.position);
+            state.times.add(place.timestamp_ms, place.relative_offset, indexed);
         }
         if let Some(active) = state.segments.last_mut() {
             active.dirty_bytes += new_end.segment_position - end.segment_position;
@@ -178,11 +200,12 @@ impl PartitionFiles {
     }
 
     /// Seals the active segment and begins one at `new_base`, which must be the next offset. Doing it twice is doing it
-    /// once. The new file is created at once, so that a roll is seen in the directory.
+    /// once. The new files are created at once, so that a roll is seen in the directory. `producers` is the content of the
+    /// new segment's producer snapshot.
     ///
     /// # Errors
     /// Another offset than the next; the system's.
-    pub fn roll(&self, new_base: i64) -> Result<LogEnd, SegmentError> {
+    pub fn roll(&self, new_base: i64, producers: &[u8]) -> Result<LogEnd, SegmentError> {
         let _writer = self.lock_writer();
         let end = self.writable_end()?;
         if new_base != end.next_offset {
@@ -192,17 +215,22 @@ impl PartitionFiles {
             self.ensure_active(new_base)?;
             return Ok(end);
         }
+        self.state().times.seal();
         self.flush_index()?;
         self.create_segment(new_base)?;
+        let handle = self.handle(new_base, Kind::Producers, Open::Create)?;
+        handle.for_writing().write_all_at(producers, 0).at("write", &handle.path)?;
         let rolled = LogEnd::empty_at(new_base);
         let mut state = self.state();
         if let Some(sealed) = state.segments.last_mut() {
             sealed.sealed_bytes = Some(end.segment_position);
         }
-        state.segments.push(Segment::new(new_base, Aborts::None));
+        state.segments.push(Segment { producers_dirty: true, ..Segment::new(new_base, Aborts::None) });
         state.names_dirty = true;
         state.index = OffsetIndex::default();
         state.index_flushed = 0;
+        state.times = TimeIndex::default();
+        state.times_flushed = 0;
         state.written_back = 0;
         state.end = Some(rolled);
         drop(state);
@@ -277,39 +305,67 @@ impl PartitionFiles {
 
     pub(super) fn remove_segment(&self, base: i64) -> Result<(), SegmentError> {
         // The log file last: without it the others are orphans that the next opening removes.
-        for kind in [Kind::Index, Kind::Aborts, Kind::Log] {
+        for kind in [Kind::Index, Kind::Times, Kind::Aborts, Kind::Producers, Kind::Log] {
             self.open.remove(self.key(base, kind), &self.path(base, kind))?;
         }
         Ok(())
     }
 
-    /// Writes the active segment's index entries that aren't in its file yet.
+    /// Writes the active segment's index entries that aren't in their files yet.
     pub(super) fn flush_index(&self) -> Result<(), SegmentError> {
-        let (base, bytes, flushed, total) = {
+        let Some((base, times, offsets)) = ({
             let state = self.state();
-            let Some(active) = state.active() else { return Ok(()) };
-            (active.base, state.index.to_bytes(state.index_flushed), state.index_flushed, state.index.entries.len())
-        };
-        let handle = self.handle(base, Kind::Index, Open::Create)?;
-        let whole = (total * ENTRY_BYTES) as u64;
-        let found = handle.file.len().at("look at", &handle.path)?;
-        if bytes.is_empty() && found == whole {
+            state.active().map(|active| {
+                let times = Flush {
+                    kind: Kind::Times,
+                    bytes: state.times.to_bytes(state.times_flushed),
+                    from: (state.times_flushed * time_index::ENTRY_BYTES) as u64,
+                };
+                let offsets = Flush {
+                    kind: Kind::Index,
+                    bytes: state.index.to_bytes(state.index_flushed),
+                    from: (state.index_flushed * ENTRY_BYTES) as u64,
+                };
+                (active.base, (times, state.times.entries.len()), (offsets, state.index.entries.len()))
+            })
+        }) else {
             return Ok(());
+        };
+        if let Some(created) = self.flush(base, &times.0)? {
+            let mut state = self.state();
+            state.times_flushed = times.1;
+            state.names_dirty |= created;
+            if let Some(active) = state.segments.last_mut() {
+                active.times_dirty = true;
+            }
+        }
+        if let Some(created) = self.flush(base, &offsets.0)? {
+            self.open.crash.reach("segment.index-written");
+            let mut state = self.state();
+            state.index_flushed = offsets.1;
+            state.names_dirty |= created;
+            if let Some(active) = state.segments.last_mut() {
+                active.index_dirty = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is missing of a file and cuts what is too much; `None` when there is nothing to do, else whether the
+    /// file may just have been created: a longer one was there before.
+    fn flush(&self, base: i64, what: &Flush) -> Result<Option<bool>, SegmentError> {
+        let handle = self.handle(base, what.kind, Open::Create)?;
+        let whole = what.from + what.bytes.len() as u64;
+        let found = handle.file.len().at("look at", &handle.path)?;
+        if what.bytes.is_empty() && found == whole {
+            return Ok(None);
         }
         let file = handle.for_writing();
-        file.write_all_at(&bytes, (flushed * ENTRY_BYTES) as u64).at("write", &handle.path)?;
+        file.write_all_at(&what.bytes, what.from).at("write", &handle.path)?;
         if found > whole {
             file.set_len(whole).at("cut", &handle.path)?;
         }
-        self.open.crash.reach("segment.index-written");
-        let mut state = self.state();
-        state.index_flushed = total;
-        // It may just have been created; a longer one was there before.
-        state.names_dirty |= found == 0;
-        if let Some(active) = state.segments.last_mut() {
-            active.index_dirty = true;
-        }
-        Ok(())
+        Ok(Some(found == 0))
     }
 
     fn ensure_active(&self, base: i64) -> Result<(), SegmentError> {
@@ -323,21 +379,23 @@ impl PartitionFiles {
         Ok(())
     }
 
-    /// Makes an empty log file and an empty index. Files of that name that nobody knows of are emptied: they come from a
+    /// Makes an empty log file and empty indexes. Files of that name that nobody knows of are emptied: they come from a
     /// roll that failed halfway.
     fn create_segment(&self, base: i64) -> Result<(), SegmentError> {
         if self.open.files.kind(&self.dir).at("look at", &self.dir)?.is_none() {
             self.open.files.create_dir(&self.dir).at("create the directory", &self.dir)?;
             self.state().dir_is_new = true;
         }
-        for kind in [Kind::Log, Kind::Index] {
+        for kind in [Kind::Log, Kind::Index, Kind::Times] {
             let handle = self.handle(base, kind, Open::Create)?;
             if handle.file.len().at("look at", &handle.path)? > 0 {
                 handle.for_writing().set_len(0).at("empty", &handle.path)?;
             }
         }
-        let aborts = self.path(base, Kind::Aborts);
-        self.open.remove(self.key(base, Kind::Aborts), &aborts)
+        for kind in [Kind::Aborts, Kind::Producers] {
+            self.open.remove(self.key(base, kind), &self.path(base, kind))?;
+        }
+        Ok(())
     }
 
     pub(super) fn handle(&self, base: i64, kind: Kind, how: Open) -> Result<Arc<Handle>, SegmentError> {
@@ -402,8 +460,25 @@ pub(super) fn names_in(open: &OpenFiles, dir: &Path) -> Result<Vec<(i64, Kind)>,
     }
 }
 
-/// Where each batch will lie, as (relative last offset, position), and the end after them. Pure.
-fn plan_write(end: LogEnd, batches: &[IoSlice<'_>]) -> Result<(LogEnd, Vec<(u32, u32)>), SegmentError> {
+/// Entries on their way into an index file.
+struct Flush {
+    kind: Kind,
+    bytes: Vec<u8>,
+    /// Bytes that the file has already.
+    from: u64,
+}
+
+/// What the indexes hear of a batch.
+struct Place {
+    /// Of its last record.
+    relative_offset: u32,
+    position: u32,
+    /// Its largest timestamp.
+    timestamp_ms: i64,
+}
+
+/// Where each batch will lie, and the end after them. Pure.
+fn plan_write(end: LogEnd, batches: &[IoSlice<'_>]) -> Result<(LogEnd, Vec<Place>), SegmentError> {
     let mut end = end;
     let mut places = Vec::with_capacity(batches.len());
     for (index, bytes) in batches.iter().enumerate() {
@@ -423,7 +498,7 @@ fn plan_write(end: LogEnd, batches: &[IoSlice<'_>]) -> Result<(LogEnd, Vec<(u32,
         let (Some(relative), Some(place)) = (relative, place) else {
             return Err(SegmentError::MustRoll { segment_base: end.segment_base, last_offset, position });
         };
-        places.push((relative, place));
+        places.push(Place { relative_offset: relative, position: place, timestamp_ms: header.max_timestamp_ms });
         end = LogEnd { next_offset: last_offset + 1, segment_position: after, ..end };
     }
     Ok((end, places))

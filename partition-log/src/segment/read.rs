@@ -6,18 +6,18 @@ use super::names::Kind;
 use super::offset_index::{self, IndexEntry};
 use super::partition_files::{Aborts, PartitionFiles};
 use super::transaction_index::{self, AbortedTxn};
-use super::walk::{Doubt, Found, Walk, damaged};
+use super::walk::{Doubt, Found, Indexes, Walk, damaged};
 use super::{ANY_SIZE, LogEnd, SegmentError};
 use crate::batch::verify_stored;
 
 /// The segment that an offset falls into.
-struct Place {
-    base: i64,
+pub(super) struct Place {
+    pub(super) base: i64,
     /// One above the segment's last offset.
-    next: i64,
+    pub(super) next: i64,
     /// Bytes of its log file that count, if known.
     bytes: Option<u64>,
-    is_active: bool,
+    pub(super) is_active: bool,
     /// The index's advice, for the active segment.
     anchor: Option<IndexEntry>,
 }
@@ -73,14 +73,7 @@ impl PartitionFiles {
             return Ok(0);
         }
         let handle = self.handle(place.base, Kind::Log, Open::Write)?;
-        let bytes = match place.bytes {
-            Some(bytes) => bytes,
-            None => {
-                let bytes = handle.file.len().at("look at", &handle.path)?;
-                self.remember_bytes(place.base, bytes);
-                bytes
-            }
-        };
+        let bytes = self.bytes_of(&place)?;
         let first = self.find(&place, bytes, from_offset)?;
         let first_bytes = first.header.total_bytes();
         let want = max_bytes.max(first_bytes).min(usize::try_from(bytes - first.position).unwrap_or(usize::MAX));
@@ -140,7 +133,7 @@ impl PartitionFiles {
     }
 
     /// Where `offset` is to be looked for; `None` when the files end at or before it.
-    fn place(&self, offset: i64) -> Result<Option<Place>, SegmentError> {
+    pub(super) fn place(&self, offset: i64) -> Result<Option<Place>, SegmentError> {
         let state = self.state();
         let end = self.known_end(&state)?;
         if offset >= end.next_offset {
@@ -162,6 +155,17 @@ impl PartitionFiles {
         }))
     }
 
+    /// Bytes of a segment's log file that count.
+    pub(super) fn bytes_of(&self, place: &Place) -> Result<u64, SegmentError> {
+        if let Some(bytes) = place.bytes {
+            return Ok(bytes);
+        }
+        let handle = self.handle(place.base, Kind::Log, Open::Write)?;
+        let bytes = handle.file.len().at("look at", &handle.path)?;
+        self.remember_bytes(place.base, bytes);
+        Ok(bytes)
+    }
+
     fn remember_bytes(&self, base: i64, bytes: u64) {
         let mut state = self.state();
         if let Some(segment) = state.segments.iter_mut().find(|segment| segment.base == base) {
@@ -170,7 +174,7 @@ impl PartitionFiles {
     }
 
     /// The batch that holds `offset`. An index that turns out to be wrong is built anew, once.
-    fn find(&self, place: &Place, bytes: u64, offset: i64) -> Result<Found, SegmentError> {
+    pub(super) fn find(&self, place: &Place, bytes: u64, offset: i64) -> Result<Found, SegmentError> {
         let relative = u32::try_from(offset - place.base).unwrap_or(u32::MAX);
         let handle = self.handle(place.base, Kind::Log, Open::Write)?;
         let mut walk = Walk::new(handle, place.base, bytes);
@@ -205,24 +209,29 @@ impl PartitionFiles {
         let interval = self.config.index_interval_bytes;
         let log = self.handle(place.base, Kind::Log, Open::Write)?;
         tracing::warn!(segment = %log.path.display(), "building the offset index anew: it doesn't fit the log file");
-        let (index, _) = Walk::new(log, place.base, bytes).rebuild(interval)?;
+        let (Indexes { offsets: index, .. }, _) = Walk::new(log, place.base, bytes).rebuild(interval)?;
         let anchor = index.floor(relative);
         if place.is_active {
             self.install_active_index(place.base, bytes, index);
             return Ok(anchor);
         }
-        let path = self.path(place.base, Kind::Index);
+        self.replace_index(place.base, Kind::Index, &index.to_bytes(0))?;
+        Ok(anchor)
+    }
+
+    /// Puts an index that was built anew in the place of a sealed segment's: whole under a temporary name, synced, renamed.
+    pub(super) fn replace_index(&self, base: i64, kind: Kind, bytes: &[u8]) -> Result<(), SegmentError> {
+        let path = self.path(base, kind);
         let temporary = temporary_name(&path);
         let file = self.open.files.open(&temporary, Open::Create).at("open", &temporary)?;
         file.set_len(0).at("empty", &temporary)?;
-        file.write_all_at(&index.to_bytes(0), 0).at("write", &temporary)?;
+        file.write_all_at(bytes, 0).at("write", &temporary)?;
         file.sync_data().at("sync", &temporary)?;
         self.open.files.rename(&temporary, &path).at("rename", &temporary)?;
-        self.open.forget(self.key(place.base, Kind::Index));
+        self.open.forget(self.key(base, kind));
         self.open.crash.reach("segment.index-written");
-        let mut state = self.state();
-        state.names_dirty = true;
-        Ok(anchor)
+        self.state().names_dirty = true;
+        Ok(())
     }
 
     /// Replaces the part of the active index that was built from the first `bytes` of the log file, and keeps what

@@ -14,7 +14,8 @@ use super::names::Kind;
 use super::offset_index::{ENTRY_BYTES, OffsetIndex};
 use super::open_files::Handle;
 use super::partition_files::{Aborts, PartitionFiles, names_in};
-use super::walk::{Doubt, Walk, read_index};
+use super::time_index::{self, TimeIndex};
+use super::walk::{Doubt, Indexes, Walk, read_index};
 use super::{ANY_SIZE, LogEnd, SegmentError, names, transaction_index};
 use crate::batch::format::HEADER_BYTES;
 use crate::batch::{BatchError, BatchHeader, verify_stored};
@@ -157,7 +158,7 @@ impl PartitionFiles {
     /// Checks that a batch ends at `end`, reads or builds the active segment's index, and makes it the end.
     fn look_up_to(&self, end: LogEnd) -> Result<(), SegmentError> {
         let known = self.state().segments.last().is_some_and(|segment| segment.base == end.segment_base);
-        let (mut index, mut flushed, mut aborts) = (OffsetIndex::default(), 0, Aborts::None);
+        let (mut indexes, mut flushed, mut aborts) = (Indexes::default(), (0, 0), Aborts::None);
         if known {
             let handle = self.handle(end.segment_base, Kind::Log, Open::Write)?;
             let found = handle.file.len().at("look at", &handle.path)?;
@@ -167,7 +168,7 @@ impl PartitionFiles {
             }
             let mut walk = Walk::new(handle, end.segment_base, end.segment_position);
             let next;
-            (index, flushed, next) = self.index_to(&mut walk, end)?;
+            (indexes, flushed, next) = self.index_to(&mut walk, end)?;
             if next != end.next_offset {
                 let what = format!("offset {} was expected to be next here, {next} is", end.next_offset);
                 return Err(walk.damaged(end.segment_position, &what));
@@ -181,28 +182,58 @@ impl PartitionFiles {
         if known && let Some(active) = state.segments.last_mut() {
             active.aborts = aborts;
         }
-        (state.index, state.index_flushed, state.written_back) = (index, flushed, end.segment_position);
+        (state.index, state.index_flushed) = (indexes.offsets, flushed.0);
+        (state.times, state.times_flushed) = (indexes.times, flushed.1);
+        state.written_back = end.segment_position;
         state.end = Some(end);
         Ok(())
     }
 
-    /// The active segment's index up to `end`, how many of its entries the file has, and the offset behind the last batch.
-    fn index_to(&self, walk: &mut Walk, end: LogEnd) -> Result<(OffsetIndex, usize, i64), SegmentError> {
+    /// The active segment's indexes up to `end`, how many of their entries the files have, and the offset behind the last
+    /// batch.
+    ///
+    /// The files were synced up to `end`, so that only the batches behind the last entry must be walked. The last entry of
+    /// each is compared with the log file; if one doesn't fit, or times are missing, both come from the log file alone.
+    fn index_to(&self, walk: &mut Walk, end: LogEnd) -> Result<(Indexes, (usize, usize), i64), SegmentError> {
         let interval = self.config.index_interval_bytes;
-        let bytes = match self.handle(end.segment_base, Kind::Index, Open::Write) {
-            Ok(handle) => read_index(&handle)?,
-            Err(SegmentError::Io(e)) if e.source.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(error),
-        };
-        let stored = OffsetIndex::believable(&bytes, end.segment_position);
-        let flushed = stored.entries.len();
-        match walk.complete(stored, interval) {
-            Ok((index, next)) => Ok((index, flushed, next)),
-            Err(Doubt::Log(error)) => Err(error),
-            Err(Doubt::Index) => {
-                let (index, next) = walk.rebuild(interval)?;
-                Ok((index, 0, next))
+        let offsets = OffsetIndex::believable(&self.index_bytes(end.segment_base, Kind::Index)?, end.segment_position);
+        let known = offsets.entries.last().map_or(0, |entry| entry.relative_offset);
+        let mut times = TimeIndex::default();
+        if !offsets.entries.is_empty() {
+            times = TimeIndex::believable(&self.index_bytes(end.segment_base, Kind::Times)?, known);
+        }
+        let flushed = (offsets.entries.len(), times.entries.len());
+        let fits = match times.largest {
+            Some(entry) => {
+                let relative = entry.relative_offset;
+                let offset = end.segment_base + i64::from(relative);
+                match walk.find(offsets.floor(relative), interval, offset) {
+                    Ok(found) => {
+                        found.header.last_offset() == offset && found.header.max_timestamp_ms == entry.timestamp_ms
+                    }
+                    Err(Doubt::Log(error)) => return Err(error),
+                    Err(Doubt::Index) => false,
+                }
             }
+            None => offsets.entries.is_empty(),
+        };
+        if fits {
+            match walk.complete(Indexes { offsets, times }, interval) {
+                Ok((indexes, next)) => return Ok((indexes, flushed, next)),
+                Err(Doubt::Log(error)) => return Err(error),
+                Err(Doubt::Index) => {}
+            }
+        }
+        let (indexes, next) = walk.rebuild(interval)?;
+        Ok((indexes, (0, 0), next))
+    }
+
+    /// An index file; nothing when it isn't there.
+    fn index_bytes(&self, base: i64, kind: Kind) -> Result<Vec<u8>, SegmentError> {
+        match self.handle(base, kind, Open::Write) {
+            Ok(handle) => read_index(&handle),
+            Err(SegmentError::Io(e)) if e.source.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
         }
     }
 
@@ -216,18 +247,20 @@ impl PartitionFiles {
 
     /// Cuts the active segment's index files to what is believed of them.
     fn cut_indexes(&self) -> Result<(), SegmentError> {
-        let (base, flushed, aborts) = {
+        let (base, flushed, times, aborts) = {
             let state = self.state();
             let Some(active) = state.active() else { return Ok(()) };
-            (active.base, state.index_flushed, active.aborts)
+            (active.base, state.index_flushed, state.times_flushed, active.aborts)
         };
         let cut_index = self.cut(base, Kind::Index, (flushed * ENTRY_BYTES) as u64)?;
+        let cut_times = self.cut(base, Kind::Times, (times * time_index::ENTRY_BYTES) as u64)?;
         let mut cut_aborts = false;
         if let Aborts::Entries(entries) = aborts {
             cut_aborts = self.cut(base, Kind::Aborts, entries * transaction_index::ENTRY_BYTES as u64)?;
         }
         if let Some(active) = self.state().segments.last_mut() {
             active.index_dirty |= cut_index;
+            active.times_dirty |= cut_times;
             active.aborts_dirty |= cut_aborts;
         }
         Ok(())

@@ -21,8 +21,12 @@ impl PartitionFiles {
     /// True when something here isn't durable: bytes, index entries, aborts or names.
     pub fn is_dirty(&self) -> bool {
         let state = self.state();
-        let files = state.segments.iter().any(|s| s.dirty_bytes > 0 || s.index_dirty || s.aborts_dirty);
-        files || state.names_dirty || state.dir_is_new || state.index_flushed < state.index.entries.len()
+        let files = state.segments.iter().any(|s| s.dirty_bytes > 0 || s.has_dirty_side_files());
+        files
+            || state.names_dirty
+            || state.dir_is_new
+            || state.index_flushed < state.index.entries.len()
+            || state.times_flushed < state.times.entries.len()
     }
 
     /// Has the system begin the write-back of the active segment's newest bytes, if `at_least` so many were written since
@@ -109,6 +113,8 @@ impl PartitionFiles {
             let base = segment.base;
             let mut add = |is_dirty: bool, kind| is_dirty.then(|| dirty.push(Dirty { base, kind }));
             add(std::mem::take(&mut segment.index_dirty), Kind::Index);
+            add(std::mem::take(&mut segment.times_dirty), Kind::Times);
+            add(std::mem::take(&mut segment.producers_dirty), Kind::Producers);
             add(std::mem::take(&mut segment.aborts_dirty), Kind::Aborts);
             add(std::mem::take(&mut segment.dirty_bytes) > 0, Kind::Log);
         }

@@ -6,6 +6,7 @@ use cutwater_platform::IoContext;
 
 use super::offset_index::{IndexEntry, OffsetIndex};
 use super::open_files::Handle;
+use super::time_index::TimeIndex;
 use super::{INDEX_MAX, SegmentError};
 use crate::batch::BatchHeader;
 use crate::batch::format::HEADER_BYTES;
@@ -27,6 +28,13 @@ pub(super) struct Walk {
 pub(super) struct Found {
     pub(super) position: u64,
     pub(super) header: BatchHeader,
+}
+
+/// What can be derived from a segment's log file.
+#[derive(Debug, Default)]
+pub(super) struct Indexes {
+    pub(super) offsets: OffsetIndex,
+    pub(super) times: TimeIndex,
 }
 
 /// Why a lookup through the index has no answer.
@@ -66,6 +74,13 @@ impl Walk {
             }
             _ => Ok(Found { position, header }),
         }
+    }
+
+    /// The bytes of a batch that was found.
+    pub(super) fn whole(&self, found: &Found) -> Result<Vec<u8>, SegmentError> {
+        let mut bytes = vec![0; found.header.total_bytes()];
+        self.handle.file.read_exact_at(&mut bytes, found.position).at("read", &self.handle.path)?;
+        Ok(bytes)
     }
 
     fn header_bytes(&mut self, position: u64) -> Result<&[u8], SegmentError> {
@@ -114,10 +129,10 @@ impl Walk {
         }
     }
 
-    /// Completes an index whose entries may have been read from a file: checks its last entry against the log file and
-    /// walks on from there to the end. Answers the index and the offset behind the last batch.
-    pub(super) fn complete(&mut self, index: OffsetIndex, interval: u64) -> Result<(OffsetIndex, i64), Doubt> {
-        let mut index = index;
+    /// Completes indexes whose entries may have been read from files: checks the last entry of the offset index against
+    /// the log file and walks on from there to the end. Answers the indexes and the offset behind the last batch.
+    pub(super) fn complete(&mut self, indexes: Indexes, interval: u64) -> Result<(Indexes, i64), Doubt> {
+        let Indexes { offsets: mut index, mut times } = indexes;
         let anchor = index.entries.last().copied();
         let mut position = anchor.map_or(0, |entry| u64::from(entry.position));
         let mut next = self.base;
@@ -129,26 +144,25 @@ impl Walk {
                 other => other?,
             };
             let relative = found.header.last_offset() - self.base;
-            match from_entry {
-                Some(entry) if i64::from(entry.relative_offset) != relative => return Err(Doubt::Index),
-                Some(_) => {}
-                None => {
-                    let place = (u32::try_from(relative).ok(), u32::try_from(position).ok());
-                    let (Some(relative), Some(place)) = place else {
-                        return Err(self.damaged(position, "the segment is larger than its index can name").into());
-                    };
-                    index.add(interval, relative, place);
-                }
-            }
+            let place = (u32::try_from(relative).ok(), u32::try_from(position).ok());
+            let (Some(relative), Some(place)) = place else {
+                return Err(self.damaged(position, "the segment is larger than its index can name").into());
+            };
+            let indexed = match from_entry {
+                Some(entry) if entry.relative_offset != relative => return Err(Doubt::Index),
+                Some(_) => true,
+                None => index.add(interval, relative, place),
+            };
+            times.add(found.header.max_timestamp_ms, relative, indexed);
             next = found.header.last_offset() + 1;
             position += found.header.total_bytes() as u64;
         }
-        Ok((index, next))
+        Ok((Indexes { offsets: index, times }, next))
     }
 
-    /// The index of the whole file, from the log alone.
-    pub(super) fn rebuild(&mut self, interval: u64) -> Result<(OffsetIndex, i64), SegmentError> {
-        match self.complete(OffsetIndex::default(), interval) {
+    /// The indexes of the whole file, from the log alone.
+    pub(super) fn rebuild(&mut self, interval: u64) -> Result<(Indexes, i64), SegmentError> {
+        match self.complete(Indexes::default(), interval) {
             Ok(done) => Ok(done),
             Err(Doubt::Log(error)) => Err(error),
             Err(Doubt::Index) => Err(self.damaged(0, "its batches don't follow each other")),

@@ -20,13 +20,16 @@ use crc_fast::{CrcAlgorithm, checksum};
 use cutwater_platform::{AlignedBuf, BLOCK_BYTES};
 
 use crate::codec::{Cursor, Malformed, Put};
+use crate::group::OffsetCommit;
+use crate::offset::Offset;
 use crate::owner::{OwnerId, TxnId};
 use crate::topic::{TopicId, TopicPartition};
 
 /// The first bytes of a write-ahead file.
 pub(crate) const FILE_MAGIC: [u8; 8] = *b"CUTWWAL\n";
-/// The version of file headers, frames and entries that this code writes, and the only one it reads.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The version of file headers, frames and entries that this code writes. Version 1, which it reads as well, lacks the
+/// entries of groups.
+pub(crate) const FORMAT_VERSION: u32 = 2;
 /// The block at the head of a file.
 pub(crate) const FILE_HEADER_BYTES: u64 = BLOCK_BYTES as u64;
 /// The first bytes of a frame.
@@ -101,7 +104,7 @@ impl FileHeader {
             return Some(Err(NewerFormat { found: version }));
         }
         let crc = cursor.u32("checksum").ok()?;
-        if version != FORMAT_VERSION || crc32c(block.get(16..16 + 48)?) != crc {
+        if version == 0 || crc32c(block.get(16..16 + 48)?) != crc {
             return None;
         }
         let mut next = || cursor.u64("header").ok();
@@ -241,6 +244,10 @@ pub(crate) enum Entry {
     Forget { ids: Vec<TxnId> },
     /// The partition no longer remembers these silent producers.
     ForgetProducers { at: TopicPartition, producers: Vec<i64> },
+    /// Offsets of a group, for the end of a producer's transaction, or at once.
+    GroupOffsets { producer: Option<i64>, group: String, wall: i64, offsets: Vec<OffsetCommit> },
+    /// The group and its offsets are gone.
+    GroupDeleted { group: String },
 }
 
 const APPEND: u8 = 1;
@@ -253,8 +260,14 @@ const PREPARE: u8 = 7;
 const END: u8 = 8;
 const FORGET: u8 = 9;
 const FORGET_PRODUCERS: u8 = 11;
+const GROUP_OFFSETS: u8 = 12;
+const GROUP_DELETED: u8 = 13;
 // 10 is reserved for SegmentRef: a batch kept by reference (segment, position, length, checksum).
 
+/// In the place of a producer id: offsets that are committed at once.
+const NO_PRODUCER: i64 = -1;
+/// Bytes of one offset inside an entry of a group, its metadata excepted.
+const OFFSET_BYTES: usize = 4 + 4 + 8 + 4;
 /// Bytes of one marker inside an ending entry.
 pub(crate) const MARKER_BYTES: usize = 4 + 4 + 8;
 /// Bytes of one transaction inside an ending entry, its markers excepted.
@@ -276,6 +289,11 @@ impl Entry {
             }
             Entry::Forget { ids } => 4 + ids.iter().map(|id| TxnId::BYTES_MIN + id.sink.len()).sum::<usize>(),
             Entry::ForgetProducers { producers, .. } => 4 + 4 + 4 + 8 * producers.len(),
+            Entry::GroupOffsets { group, offsets, .. } => {
+                let one = |offset: &OffsetCommit| OFFSET_BYTES + offset.metadata.len();
+                8 + 8 + 4 + group.len() + 4 + offsets.iter().map(one).sum::<usize>()
+            }
+            Entry::GroupDeleted { group } => 4 + group.len(),
         };
         1 + 4 + body
     }
@@ -292,6 +310,8 @@ impl Entry {
             Entry::End { .. } => END,
             Entry::Forget { .. } => FORGET,
             Entry::ForgetProducers { .. } => FORGET_PRODUCERS,
+            Entry::GroupOffsets { .. } => GROUP_OFFSETS,
+            Entry::GroupDeleted { .. } => GROUP_DELETED,
         };
         out.put_u8(kind);
         out.put_len(self.encoded_bytes() - 5);
@@ -345,6 +365,18 @@ impl Entry {
                     id.encode(out);
                 }
             }
+            Entry::GroupOffsets { producer, group, wall, offsets } => {
+                out.put_i64(producer.unwrap_or(NO_PRODUCER));
+                out.put_i64(*wall);
+                out.put_bytes(group.as_bytes());
+                out.put_len(offsets.len());
+                for OffsetCommit { at, offset, metadata } in offsets {
+                    put_partition(out, *at);
+                    out.put_u64(offset.0);
+                    out.put_bytes(metadata.as_bytes());
+                }
+            }
+            Entry::GroupDeleted { group } => out.put_bytes(group.as_bytes()),
             Entry::ForgetProducers { at, producers } => {
                 put_partition(out, *at);
                 out.put_len(producers.len());
@@ -423,6 +455,18 @@ impl Entry {
                 }
                 Entry::ForgetProducers { at, producers }
             }
+            GROUP_OFFSETS => {
+                let producer = Some(body.i64("producer")?).filter(|producer| *producer != NO_PRODUCER);
+                let (wall, group) = (body.i64("time")?, body.string("group")?);
+                let len = body.len(OFFSET_BYTES, "offsets")?;
+                let mut offsets = Vec::with_capacity(len);
+                for _ in 0..len {
+                    let (at, offset) = (partition(body)?, Offset(body.u64("offset")?));
+                    offsets.push(OffsetCommit { at, offset, metadata: body.string("metadata")? });
+                }
+                Entry::GroupOffsets { producer, group, wall, offsets }
+            }
+            GROUP_DELETED => Entry::GroupDeleted { group: body.string("group")? },
             _ => return Err(body.malformed("entry kind")),
         })
     }
@@ -458,6 +502,17 @@ mod tests {
             Entry::End { outcome: Outcome::Committed, wall: 10, ended: vec![ended.clone(), ended] },
             Entry::Forget { ids: vec![id.clone(), id] },
             Entry::ForgetProducers { at, producers: vec![1, 2] },
+            Entry::GroupOffsets {
+                producer: Some(3),
+                group: "g".to_string(),
+                wall: 4,
+                offsets: vec![
+                    OffsetCommit { at, offset: Offset(5), metadata: "m".to_string() },
+                    (at, Offset(6)).into(),
+                ],
+            },
+            Entry::GroupOffsets { producer: None, group: "h".to_string(), wall: 4, offsets: vec![] },
+            Entry::GroupDeleted { group: "g".to_string() },
         ]
     }
 
@@ -520,8 +575,8 @@ mod tests {
         assert_eq!(FileHeader::decode(&block), Ok(Some(header)));
         block[20] ^= 1;
         assert_eq!(FileHeader::decode(&block), Ok(None), "a damaged header is none");
-        block[8] = 2;
-        assert_eq!(FileHeader::decode(&block), Err(NewerFormat { found: 2 }));
+        block[8] = 3;
+        assert_eq!(FileHeader::decode(&block), Err(NewerFormat { found: 3 }));
         assert_eq!(FileHeader::decode(&[0; 4096]), Ok(None));
     }
 }

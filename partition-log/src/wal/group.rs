@@ -115,6 +115,9 @@ impl Shared {
                 Entry::End { .. } => "log.end-written",
                 Entry::TopicCreated { .. } => "log.topic-created",
                 Entry::ProducerBlock { .. } => "log.producer-block",
+                Entry::GroupOffsets { .. } => "log.offsets-written",
+                Entry::GroupDeleted { .. } => "log.group-deleted",
+                Entry::ForgetProducers { .. } => "log.producers-forgotten",
                 _ => continue,
             };
             self.platform.crash.reach(point);

@@ -11,13 +11,15 @@ use std::path::Path;
 
 use cutwater_partition_log::batch::{BatchBuilder, BatchHeader, Compression, Limits, verify_stored};
 use cutwater_partition_log::{
-    Isolation, Log, LogLimits, LogOptions, Offset, OpenError, Outcome, Owner, OwnerId, Producer, Topic, TopicId, Txn,
-    TxnId, TxnName, TxnPhase,
+    GroupError, Isolation, Log, LogLimits, LogOptions, Offset, OffsetSpec, OpenError, Outcome, Owner, OwnerId,
+    PartitionOffsets, Producer, Topic, TopicId, TopicPartition, Txn, TxnId, TxnName, TxnPhase,
 };
-use cutwater_platform::Files;
+use cutwater_platform::{Files, WallTime};
 use cutwater_testkit::SimPlatform;
 
 pub const DIR: &str = "log";
+/// All groups that the driver uses.
+const GROUPS: [&str; 2] = ["readers", "writers"];
 pub const OWNER: OwnerId = OwnerId(0xC0FFEE);
 
 pub fn tiny() -> LogOptions {
@@ -38,6 +40,8 @@ pub enum Fact {
     End { txns: Vec<TxnId>, committed: bool },
     Claim(u64),
     Forget(Vec<TxnId>),
+    Offsets { txn: Option<TxnId>, group: String, at: (usize, u32), offset: u64 },
+    GroupDeleted(String),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +60,12 @@ pub struct Model {
     /// Every end ever, for visibility: outcomes may be forgotten, records not.
     ends: BTreeMap<TxnId, bool>,
     pub attempt: u64,
+    groups: Groups,
+    /// Offsets in live transactions.
+    held: BTreeMap<TxnId, Groups>,
 }
+
+pub type Groups = BTreeMap<String, BTreeMap<(usize, u32), u64>>;
 
 /// What readers and lists show.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +77,9 @@ pub struct Observed {
     /// Kept outcomes; true for committed ones.
     pub outcomes: BTreeMap<TxnId, bool>,
     pub attempt: u64,
+    /// Offsets by group and partition, and who holds some that aren't decided.
+    pub groups: Groups,
+    pub pending: BTreeMap<String, BTreeSet<TxnId>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -105,6 +117,9 @@ impl Model {
                     self.live.remove(id).expect("a live transaction");
                     self.outcomes.insert(id.clone(), *committed);
                     self.ends.insert(id.clone(), *committed);
+                    for (group, offsets) in self.held.remove(id).into_iter().flatten().filter(|_| *committed) {
+                        self.groups.entry(group).or_default().extend(offsets);
+                    }
                     for items in self.partitions.values_mut() {
                         if items.iter().any(|item| matches!(item, Item::Value(_, Some(of)) if of == id)) {
                             items.push(Item::Marker);
@@ -112,12 +127,26 @@ impl Model {
                     }
                 }
             }
+            Fact::Offsets { txn, group, at, offset } => {
+                let groups = match txn {
+                    Some(id) => self.held.entry(id.clone()).or_default(),
+                    None => &mut self.groups,
+                };
+                groups.entry(group.clone()).or_default().insert(*at, *offset);
+            }
+            Fact::GroupDeleted(group) => _ = self.groups.remove(group),
             Fact::Claim(attempt) => self.attempt = *attempt,
             Fact::Forget(ids) => ids.iter().for_each(|id| _ = self.outcomes.remove(id)),
         }
     }
 
     pub fn observed(&self) -> Observed {
+        let mut pending: BTreeMap<String, BTreeSet<TxnId>> = BTreeMap::new();
+        for (id, groups) in &self.held {
+            for group in groups.keys() {
+                pending.entry(group.clone()).or_default().insert(id.clone());
+            }
+        }
         let partitions = self.partitions.iter().map(|(at, items)| {
             let undecided = |item: &Item| matches!(item, Item::Value(_, Some(id)) if self.live.contains_key(id));
             let stable = items.iter().position(undecided).unwrap_or(items.len());
@@ -144,6 +173,8 @@ impl Model {
             partitions: partitions.collect(),
             live: self.live.clone(),
             outcomes: self.outcomes.clone(),
+            groups: self.groups.clone(),
+            pending,
             attempt: self.attempt,
         }
     }
@@ -156,6 +187,7 @@ pub fn observe(log: &Log) -> Observed {
         for partition in 0..count {
             let offsets = log.offsets(id, partition).expect("exists");
             assert_eq!(offsets.log_end, offsets.high_watermark, "nothing is under way");
+            check_times(log, id, partition, &offsets);
             partitions.push(ObservedPartition {
                 at: (id.0 as usize, partition),
                 high_watermark: offsets.high_watermark.0,
@@ -165,6 +197,21 @@ pub fn observe(log: &Log) -> Observed {
             });
         }
     }
+    let (mut groups, mut pending) = (Groups::new(), BTreeMap::new());
+    for group in GROUPS {
+        let known = log.group_offsets(group).expect("up");
+        let offsets = known.offsets.into_iter();
+        let offsets: BTreeMap<_, _> =
+            offsets.map(|(at, kept)| ((at.topic.0 as usize, at.partition), kept.offset.0)).collect();
+        if !offsets.is_empty() {
+            groups.insert(group.to_string(), offsets);
+        }
+        if !known.pending.is_empty() {
+            pending.insert(group.to_string(), known.pending.into_iter().collect());
+        }
+    }
+    let listed: BTreeSet<String> = log.groups().expect("up").into_iter().collect();
+    assert_eq!(listed, groups.keys().cloned().collect());
     let owners = log.owners();
     let outcomes = owners.iter().flat_map(|owner| &owner.outcomes).map(|(id, outcome)| (id, outcome));
     Observed {
@@ -173,7 +220,29 @@ pub fn observe(log: &Log) -> Observed {
         live: log.transactions().into_iter().map(|txn| (txn.id, txn.state == TxnPhase::Prepared)).collect(),
         outcomes: outcomes.map(|(id, outcome)| (id.clone(), *outcome == Outcome::Committed)).collect(),
         attempt: owners.first().map_or(0, |owner| owner.attempt),
+        groups,
+        pending,
     }
+}
+
+/// The look-up by time finds the youngest record where a reader of everything finds it.
+fn check_times(log: &Log, topic: TopicId, partition: u32, offsets: &PartitionOffsets) {
+    let mut consumer = log.consumer(topic, partition, Offset::ZERO, Isolation::ReadUncommitted).expect("exists");
+    let mut youngest: Option<(i64, i64)> = None;
+    while consumer.position() < offsets.high_watermark {
+        for batch in consumer.poll(usize::MAX).expect("sound").batches() {
+            let header = BatchHeader::parse(batch).expect("sound");
+            if youngest.is_none_or(|(time, _)| header.max_timestamp_ms > time) {
+                youngest = Some((header.max_timestamp_ms, header.base_offset));
+            }
+        }
+    }
+    let first = log.find_offset(topic, partition, OffsetSpec::Time(0), Isolation::ReadUncommitted).expect("sound");
+    assert_eq!(first.map(|found| found.offset.0), youngest.map(|_| 0), "every time is 0 or more");
+    let found = log.find_offset(topic, partition, OffsetSpec::MaxTimestamp, Isolation::ReadUncommitted).expect("sound");
+    let found = found.map(|found| (found.timestamp_ms.expect("by time"), found.offset.0 as i64));
+    // A marker may be younger; a reader of records doesn't see those.
+    assert!(found >= youngest && found.is_some() == youngest.is_some(), "{found:?} is older than {youngest:?}");
 }
 
 pub fn read(log: &Log, topic: TopicId, partition: u32, isolation: Isolation) -> Vec<(u64, String)> {
@@ -226,6 +295,16 @@ pub enum Op {
     /// Aborts one that is live.
     Abort(usize),
     Forget,
+    /// Commits an offset of a group: in an open transaction, or at once if there is none in that slot.
+    Offsets {
+        slot: usize,
+        group: usize,
+        topic: usize,
+        partition: u32,
+    },
+    DeleteGroup(usize),
+    /// Years go by: whatever is open times out, and every silent producer is forgotten.
+    TimeOut,
 }
 
 /// The log went down under an operation.
@@ -416,6 +495,50 @@ impl Driver {
                 self.fact(Fact::Forget(ids.clone()));
                 owner.forget(&ids)?;
                 self.acknowledge();
+            }
+            Op::Offsets { slot, group, topic, partition } => {
+                let Some(at) = self.place(*topic, *partition) else { return Ok(()) };
+                self.values += 1;
+                let (offset, group) = (self.values, GROUPS[group % GROUPS.len()].to_string());
+                let commit = (TopicPartition::new(TopicId(at.0 as u32), at.1), Offset(offset));
+                let txn = self.txns.get(*slot).map(|txn| txn.id().clone());
+                self.fact(Fact::Offsets { txn, group: group.clone(), at, offset });
+                match self.txns.get_mut(*slot) {
+                    Some(txn) => txn.commit_offsets(&group, [commit])?,
+                    None => {
+                        self.log.commit_offsets(&group, [commit])?;
+                        self.acknowledge();
+                    }
+                }
+            }
+            Op::DeleteGroup(group) => {
+                let group = GROUPS[group % GROUPS.len()];
+                let pending = self.model().observed().pending.contains_key(group);
+                if !pending {
+                    self.fact(Fact::GroupDeleted(group.to_string()));
+                }
+                match self.log.delete_group(group) {
+                    Err(GroupError::Pending { .. }) => assert!(pending),
+                    other => {
+                        other?;
+                        assert!(!pending);
+                        self.acknowledge();
+                    }
+                }
+            }
+            Op::TimeOut => {
+                let open = self.live(false);
+                if !open.is_empty() {
+                    self.fact(Fact::End { txns: open.clone(), committed: false });
+                }
+                let mut ended = self.log.expire(WallTime(i64::MAX))?;
+                ended.sort();
+                assert_eq!(ended, open, "all that is open, and nothing that is prepared");
+                self.acknowledge();
+                for mut txn in std::mem::take(&mut self.txns) {
+                    let late = txn.append(TopicId(0), 0, &mut batch(&["late".to_string()]));
+                    assert!(late.is_err(), "its writer is refused");
+                }
             }
         }
         Ok(())

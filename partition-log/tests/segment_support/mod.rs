@@ -99,7 +99,7 @@ pub(crate) fn fill(files: &PartitionFiles, numbers: Range<u32>) -> Vec<(i64, i64
         let batch = batch_at(end.next_offset, number % 7 + 1);
         let header = BatchHeader::parse(&batch).expect("a batch");
         if files.config().must_roll(&end, batch.len() as u64, header.last_offset()) {
-            end = files.roll(end.next_offset).expect("rolled");
+            end = files.roll(end.next_offset, b"producers").expect("rolled");
         }
         end = files.write(end.position(), &[IoSlice::new(&batch)]).expect("written");
         all.push((header.base_offset, header.last_offset()));

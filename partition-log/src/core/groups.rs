@@ -1,0 +1,178 @@
+//! Offsets of consumer groups: committed at once, or handed to a transaction and settled by its end.
+//!
+//! Rules:
+//! * Offsets in a transaction are nobody's business until it has ended; its commit makes them the group's, all at once with
+//!   its records, its abort drops them.
+//! * Whoever is later in the log wins, and the moment that counts is the one of becoming visible: of a transaction its end,
+//!   not its hand-in. Live and replayed state follow the same order (I-3).
+//! * What a commit could hit is checked when offsets are handed in, so that a prepared transaction can always commit.
+//! * A group with offsets in a live transaction can't be deleted (KAFKA-19163).
+
+use std::collections::BTreeMap;
+
+use cutwater_platform::WallTime;
+
+use super::apply::{Inconsistent, inconsistent};
+use super::{State, TxnPhase};
+use crate::codec::{Cursor, Malformed, Put};
+use crate::config::LogLimits;
+use crate::group::{GROUP_NAME_BYTES_MAX, GroupError, GroupOffset, GroupOffsets, METADATA_BYTES_MAX, OffsetCommit};
+use crate::offset::Offset;
+use crate::owner::TxnId;
+use crate::topic::{TopicId, TopicPartition};
+use crate::wal::frame::Entry;
+
+/// Offsets of groups, by name.
+pub(crate) type Groups = BTreeMap<String, BTreeMap<TopicPartition, GroupOffset>>;
+
+impl State {
+    /// Hands offsets of a group in, for the end of a transaction or at once.
+    pub(crate) fn plan_offsets(
+        &self,
+        txn: Option<&TxnId>,
+        group: &str,
+        offsets: Vec<OffsetCommit>,
+        wall: i64,
+        limits: &LogLimits,
+    ) -> Result<Entry, GroupError> {
+        let named = (1..=GROUP_NAME_BYTES_MAX).contains(&group.len()) && !group.chars().any(char::is_control);
+        if !named {
+            return Err(GroupError::InvalidName { name: group.to_string() });
+        }
+        let producer = txn.map(|id| {
+            self.check_attempt(id.owner, id.attempt)?;
+            let open = self.live(id).filter(|(_, txn)| txn.phase == TxnPhase::Open);
+            open.map(|(producer, _)| producer).ok_or_else(|| GroupError::NotOpen { id: id.clone() })
+        });
+        let producer = producer.transpose()?;
+        for OffsetCommit { at, offset, metadata } in &offsets {
+            let at = *at;
+            self.partition(at).ok_or(GroupError::UnknownPartition { at })?;
+            if offset.0 > i64::MAX.cast_unsigned() {
+                return Err(GroupError::InvalidOffset { at, offset: *offset });
+            }
+            if metadata.len() > METADATA_BYTES_MAX {
+                return Err(GroupError::Metadata { at, bytes: metadata.len() });
+            }
+        }
+        if self.offsets_kept().saturating_add(offsets.len()) > limits.group_offsets_max {
+            return Err(GroupError::TooMany { limit: limits.group_offsets_max });
+        }
+        let entry = Entry::GroupOffsets { producer, group: group.to_string(), wall, offsets };
+        let bytes = entry.encoded_bytes();
+        if bytes > limits.end_bytes_max {
+            return Err(GroupError::TooLarge { bytes, limit: limits.end_bytes_max });
+        }
+        Ok(entry)
+    }
+
+    /// Offsets that are kept, those in transactions included.
+    fn offsets_kept(&self) -> usize {
+        let in_txns = self.txns.values().map(|txn| &txn.offsets);
+        in_txns.chain([&self.groups]).flat_map(BTreeMap::values).map(BTreeMap::len).sum()
+    }
+
+    /// Deletes a group; nothing to do when it isn't there.
+    pub(crate) fn plan_group_deletion(&self, group: &str) -> Result<Option<Entry>, GroupError> {
+        let ids = self.pending(group);
+        if !ids.is_empty() {
+            return Err(GroupError::Pending { group: group.to_string(), ids });
+        }
+        Ok(self.groups.contains_key(group).then(|| Entry::GroupDeleted { group: group.to_string() }))
+    }
+
+    /// The live transactions that hold offsets of a group.
+    fn pending(&self, group: &str) -> Vec<TxnId> {
+        self.txns.values().filter(|txn| txn.offsets.contains_key(group)).map(|txn| txn.id.clone()).collect()
+    }
+
+    /// What a group has committed.
+    pub(crate) fn group_offsets(&self, group: &str) -> GroupOffsets {
+        GroupOffsets { offsets: self.groups.get(group).cloned().unwrap_or_default(), pending: self.pending(group) }
+    }
+
+    pub(super) fn apply_offsets(
+        &mut self,
+        producer: Option<i64>,
+        group: &str,
+        wall: i64,
+        offsets: &[OffsetCommit],
+    ) -> Result<(), Inconsistent> {
+        let groups = match producer {
+            Some(producer) => {
+                let txn = self.txns.get_mut(&producer).filter(|txn| txn.phase == TxnPhase::Open);
+                &mut txn.ok_or_else(|| inconsistent("offsets of a group belong to no open transaction"))?.offsets
+            }
+            None => &mut self.groups,
+        };
+        let kept = offsets.iter().map(|OffsetCommit { at, offset, metadata }| {
+            (*at, GroupOffset { offset: *offset, metadata: metadata.clone(), since: WallTime(wall) })
+        });
+        if !offsets.is_empty() {
+            groups.entry(group.to_string()).or_default().extend(kept);
+        }
+        Ok(())
+    }
+
+    /// Makes the offsets of a committed transaction the groups'.
+    pub(super) fn settle_offsets(&mut self, offsets: Groups) {
+        for (group, offsets) in offsets {
+            self.groups.entry(group).or_default().extend(offsets);
+        }
+    }
+
+    /// The groups, and what live transactions hold of them: the end of an image.
+    pub(super) fn encode_groups(&self, out: &mut Vec<u8>) {
+        encode(&self.groups, out);
+        let holding = || self.txns.iter().filter(|(_, txn)| !txn.offsets.is_empty());
+        out.put_len(holding().count());
+        for (producer, txn) in holding() {
+            out.put_i64(*producer);
+            encode(&txn.offsets, out);
+        }
+    }
+
+    /// Reads them; images of version 1 end before.
+    pub(super) fn decode_groups(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Malformed> {
+        if cursor.is_empty() {
+            return Ok(());
+        }
+        self.groups = decode(cursor)?;
+        for _ in 0..cursor.len(8 + 4, "transactions with offsets")? {
+            let producer = cursor.i64("producer")?;
+            let offsets = decode(cursor)?;
+            self.txns.get_mut(&producer).ok_or(cursor.malformed("offsets without transaction"))?.offsets = offsets;
+        }
+        Ok(())
+    }
+}
+
+fn encode(groups: &Groups, out: &mut Vec<u8>) {
+    out.put_len(groups.len());
+    for (group, offsets) in groups {
+        out.put_bytes(group.as_bytes());
+        out.put_len(offsets.len());
+        for (at, kept) in offsets {
+            out.put_u32(at.topic.0);
+            out.put_u32(at.partition);
+            out.put_u64(kept.offset.0);
+            out.put_i64(kept.since.0);
+            out.put_bytes(kept.metadata.as_bytes());
+        }
+    }
+}
+
+fn decode(cursor: &mut Cursor<'_>) -> Result<Groups, Malformed> {
+    let mut groups = Groups::new();
+    for _ in 0..cursor.len(8, "groups")? {
+        let group = cursor.string("group")?;
+        let mut offsets = BTreeMap::new();
+        for _ in 0..cursor.len(28, "offsets of a group")? {
+            let at = TopicPartition::new(TopicId(cursor.u32("topic")?), cursor.u32("partition")?);
+            let (offset, since) = (Offset(cursor.u64("offset")?), WallTime(cursor.i64("time")?));
+            offsets.insert(at, GroupOffset { offset, since, metadata: cursor.string("metadata")? });
+        }
+        groups.insert(group, offsets);
+    }
+    Ok(groups)
+}
