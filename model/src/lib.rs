@@ -14,6 +14,8 @@
 //! `docs/model.md` says what is modelled, what isn't, and how to read a trace. [`Fault`] plants mistakes in the glue; a test shows that
 //! each of them is found.
 
+#![forbid(unsafe_code)]
+
 pub mod catalogue;
 mod check;
 pub mod config;
