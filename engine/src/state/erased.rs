@@ -78,6 +78,61 @@ pub trait KeyedState {
     fn bytes_estimate(&mut self) -> usize;
 }
 
+/// A state that keeps all its entries in another one, and shows itself to the shell as that.
+pub(crate) trait OverState {
+    /// The other one.
+    type Inner: KeyedState;
+
+    fn inner(&self) -> &Self::Inner;
+    fn inner_mut(&mut self) -> &mut Self::Inner;
+    /// Bytes that it keeps beside the other one.
+    fn bytes_beside(&self) -> usize {
+        0
+    }
+}
+
+impl<S: OverState> KeyedState for S {
+    fn name(&self) -> &StateName {
+        self.inner().name()
+    }
+
+    fn schema(&self) -> u64 {
+        self.inner().schema()
+    }
+
+    fn len(&self) -> usize {
+        self.inner().len()
+    }
+
+    fn freeze(&mut self, kind: StateFileKind) -> StateFileKind {
+        self.inner_mut().freeze(kind)
+    }
+
+    fn sweep(&mut self, words: usize) -> Option<FrozenState> {
+        self.inner_mut().sweep(words)
+    }
+
+    fn is_sweeping(&self) -> bool {
+        self.inner().is_sweeping()
+    }
+
+    fn mark_all_dirty(&mut self) {
+        self.inner_mut().mark_all_dirty();
+    }
+
+    fn load(&mut self, file: &mut StateFileReader, owned: &Ownership) -> Result<u64, StateLoadError> {
+        self.inner_mut().load(file, owned)
+    }
+
+    fn continue_chain(&mut self) {
+        self.inner_mut().continue_chain();
+    }
+
+    fn bytes_estimate(&mut self) -> usize {
+        self.inner_mut().bytes_estimate() + self.bytes_beside()
+    }
+}
+
 /// A state file can't be loaded.
 #[derive(Debug, Error)]
 #[non_exhaustive]

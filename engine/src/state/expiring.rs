@@ -18,12 +18,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::erased::{KeyedState, Ownership, StateLoadError};
-use super::frozen::FrozenState;
+use super::erased::OverState;
 use super::handle::{State, StateTooLarge, StateValue};
 use super::key::StateKey;
-use crate::checkpoint::StateFileKind;
-use crate::snapshot::{StateFileReader, StateName};
+use crate::snapshot::StateName;
 use crate::time::{EventTime, Watermark};
 
 /// Steps of the index in one time to live.
@@ -237,46 +235,19 @@ fn step_after(until: i64, ttl: Ttl) -> i64 {
     until.checked_add(step - 1).map_or(i64::MAX, |up| up.div_euclid(step).saturating_mul(step))
 }
 
-impl<K: StateKey, V: StateValue> KeyedState for ExpiringState<K, V> {
-    fn name(&self) -> &StateName {
-        self.state.name()
+impl<K: StateKey, V: StateValue> OverState for ExpiringState<K, V> {
+    type Inner = State<K, Kept<V>>;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.state
     }
 
-    fn schema(&self) -> u64 {
-        self.state.schema()
+    fn inner_mut(&mut self) -> &mut Self::Inner {
+        &mut self.state
     }
 
-    fn len(&self) -> usize {
-        self.state.len()
-    }
-
-    fn freeze(&mut self, kind: StateFileKind) -> StateFileKind {
-        self.state.freeze(kind)
-    }
-
-    fn sweep(&mut self, words: usize) -> Option<FrozenState> {
-        self.state.sweep(words)
-    }
-
-    fn is_sweeping(&self) -> bool {
-        self.state.is_sweeping()
-    }
-
-    fn mark_all_dirty(&mut self) {
-        self.state.mark_all_dirty();
-    }
-
-    fn load(&mut self, file: &mut StateFileReader, owned: &Ownership) -> Result<u64, StateLoadError> {
-        self.state.load(file, owned)
-    }
-
-    fn continue_chain(&mut self) {
-        self.state.continue_chain();
-    }
-
-    fn bytes_estimate(&mut self) -> usize {
-        let index: usize = self.due.values().map(|keys| keys.capacity() * size_of::<K>()).sum();
-        self.state.bytes_estimate() + index
+    fn bytes_beside(&self) -> usize {
+        self.due.values().map(|keys| keys.capacity() * size_of::<K>()).sum()
     }
 }
 

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::erased::{KeyedState, Ownership, StateLoadError};
+use super::erased::{KeyedState, OverState, Ownership, StateLoadError};
 use super::frozen::{Encoder, FrozenState};
 use super::key::{Scoped, StateKey, scoped_hash};
 use super::schema::schema_fingerprint;
@@ -432,49 +432,19 @@ where
     }
 }
 
-impl<K, MK, MV> KeyedState for MapState<K, MK, MV>
+impl<K, MK, MV> OverState for MapState<K, MK, MV>
 where
     K: StateKey + CanonicalKey,
     MK: StateKey + CanonicalKey,
     MV: StateValue,
 {
-    fn name(&self) -> &StateName {
-        self.state.name()
+    type Inner = State<Scoped<K, MK>, MV>;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.state
     }
 
-    fn schema(&self) -> u64 {
-        self.state.schema()
-    }
-
-    fn len(&self) -> usize {
-        self.state.len()
-    }
-
-    fn freeze(&mut self, kind: StateFileKind) -> StateFileKind {
-        self.state.freeze(kind)
-    }
-
-    fn sweep(&mut self, words: usize) -> Option<FrozenState> {
-        self.state.sweep(words)
-    }
-
-    fn is_sweeping(&self) -> bool {
-        self.state.is_sweeping()
-    }
-
-    fn mark_all_dirty(&mut self) {
-        self.state.mark_all_dirty();
-    }
-
-    fn load(&mut self, file: &mut StateFileReader, owned: &Ownership) -> Result<u64, StateLoadError> {
-        self.state.load(file, owned)
-    }
-
-    fn continue_chain(&mut self) {
-        self.state.continue_chain();
-    }
-
-    fn bytes_estimate(&mut self) -> usize {
-        self.state.bytes_estimate()
+    fn inner_mut(&mut self) -> &mut Self::Inner {
+        &mut self.state
     }
 }

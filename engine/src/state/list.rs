@@ -5,13 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::erased::{KeyedState, Ownership, StateLoadError};
-use super::frozen::FrozenState;
+use super::erased::OverState;
 use super::handle::{State, StateTooLarge, StateValue};
 use super::key::{Scoped, StateKey};
-use crate::checkpoint::StateFileKind;
 use crate::exchange::CanonicalKey;
-use crate::snapshot::{StateFileReader, StateName};
+use crate::snapshot::StateName;
 
 /// An element. What is in snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,51 +90,22 @@ impl<K: StateKey + CanonicalKey, T: StateValue> ListState<K, T> {
     }
 }
 
-impl<K: StateKey + CanonicalKey, T: StateValue> KeyedState for ListState<K, T> {
-    fn name(&self) -> &StateName {
-        self.state.name()
+impl<K: StateKey + CanonicalKey, T: StateValue> OverState for ListState<K, T> {
+    type Inner = State<Scoped<K, u64>, Element<T>>;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.state
     }
 
-    fn schema(&self) -> u64 {
-        self.state.schema()
-    }
-
-    fn len(&self) -> usize {
-        self.state.len()
-    }
-
-    fn freeze(&mut self, kind: StateFileKind) -> StateFileKind {
-        self.state.freeze(kind)
-    }
-
-    fn sweep(&mut self, words: usize) -> Option<FrozenState> {
-        self.state.sweep(words)
-    }
-
-    fn is_sweeping(&self) -> bool {
-        self.state.is_sweeping()
-    }
-
-    fn mark_all_dirty(&mut self) {
-        self.state.mark_all_dirty();
-    }
-
-    fn load(&mut self, file: &mut StateFileReader, owned: &Ownership) -> Result<u64, StateLoadError> {
-        self.state.load(file, owned)
-    }
-
-    fn continue_chain(&mut self) {
-        self.state.continue_chain();
-    }
-
-    fn bytes_estimate(&mut self) -> usize {
-        self.state.bytes_estimate()
+    fn inner_mut(&mut self) -> &mut Self::Inner {
+        &mut self.state
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::KeyedState;
 
     #[test]
     fn lists_of_different_keys_grow_and_go_on_their_own() {
