@@ -2,6 +2,7 @@
 
 mod align;
 mod gather;
+mod unaligned;
 mod watermark;
 
 use crate::config::GuaranteeKind;
@@ -10,6 +11,7 @@ use crate::id::CheckpointId;
 
 pub use align::{AlignError, Aligner, Alignment};
 pub use gather::Gatherer;
+pub use unaligned::{Arrival, Overtaker};
 pub use watermark::{Merged, WatermarkMerger};
 
 /// What barriers do to the channels of an operator instance.
