@@ -63,6 +63,8 @@ pub(crate) struct Core {
     /// Appenders that wait for the queue to shrink.
     space: Vec<Arc<Completion<()>>>,
     down: Option<Down>,
+    /// Producer ids below this lie in blocks whose reservation is known to be durable.
+    pub(crate) durable_block_end: i64,
     /// Where the next look for silent producers begins.
     pub(crate) expiry_at: TopicPartition,
     /// Images on their way through the queue or being published.

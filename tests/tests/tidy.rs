@@ -46,7 +46,7 @@ fn uses(crates: &[&str], needles: &[&str]) -> Vec<String> {
     found
 }
 
-const LIBRARIES: [&str; 5] = ["engine", "operators", "sources-sinks", "partition-log", "testkit"];
+const LIBRARIES: [&str; 6] = ["engine", "operators", "sources-sinks", "partition-log", "broker", "testkit"];
 
 #[test]
 fn nothing_durable_goes_around_the_platform() {
@@ -85,6 +85,7 @@ fn unsafe_code_is_in_one_file() {
         "engine",
         "operators",
         "sources-sinks",
+        "broker",
         "model",
         "examples",
         "benches",

@@ -102,7 +102,7 @@ impl Fetched {
 }
 
 /// The offset behind the last of the batches in `buffer`; `None` when they aren't whole.
-fn end_of(mut buffer: &[u8]) -> Option<u64> {
+pub(super) fn end_of(mut buffer: &[u8]) -> Option<u64> {
     let mut end = None;
     while !buffer.is_empty() {
         let header = BatchHeader::parse(buffer).ok()?;

@@ -1,7 +1,7 @@
 //! The log as a program in the same process uses it.
 //!
 //! Reading order: [`Log`] (here), [`producer`] (idempotent appends), [`owner`] (claims, prepared transactions and their
-//! ends), [`transaction`], [`consumer`], [`lookup`] (offsets by time), [`group`] (offsets of
+//! ends), [`transaction`], [`consumer`], [`raw`] (what a server sends on), [`lookup`] (offsets by time), [`group`] (offsets of
 //! consumer groups).
 //!
 //! All handles of one opened log share it; the last one to go stops it. Dropped without [`Log::close`] it is left as a
@@ -12,6 +12,7 @@ pub mod group;
 pub mod lookup;
 pub mod owner;
 pub mod producer;
+pub mod raw;
 pub mod transaction;
 
 use std::path::Path;
@@ -218,20 +219,21 @@ impl Log {
     /// The log is down.
     pub fn allocate_producer(&self) -> Result<i64, ProduceError> {
         let shared = &self.inner.shared;
-        {
+        // An id may leave this process only once its block is durable, whoever has reserved it: the wait is behind that.
+        let (producer, waits) = {
             let mut core = shared.core()?;
-            if let (None, producer) = core.state.plan_producer() {
-                core.state.next_producer = producer + 1;
-                return Ok(producer);
-            }
-        }
-        // An id may leave this process only once its block is durable.
-        shared.carry_out(|core| {
             let (block, producer) = core.state.plan_producer();
             core.push_all(block);
             core.state.next_producer = producer + 1;
-            Ok(producer)
-        })
+            let durable = core.state.block_end <= core.durable_block_end;
+            (producer, (!durable).then(|| (core.state.block_end, core.wait_for_all())))
+        };
+        if let Some((end, waiter)) = waits {
+            self.inner.wait(&waiter)?;
+            let mut core = shared.lock();
+            core.durable_block_end = core.durable_block_end.max(end);
+        }
+        Ok(producer)
     }
 
     /// Appends a batch as its producer made it, with the producer's own id, epoch and sequence: the entrance for clients

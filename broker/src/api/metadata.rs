@@ -1,0 +1,118 @@
+//! `Metadata` and `FindCoordinator`: who is there, and who leads what. There is one server, and it leads everything.
+
+use cutwater_partition_log::topic::check_name;
+use cutwater_partition_log::{Topic, TopicError};
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::find_coordinator_response::Coordinator;
+use kafka_protocol::messages::metadata_response::{
+    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use kafka_protocol::messages::{
+    FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest, MetadataResponse, TopicName,
+};
+use kafka_protocol::protocol::StrBytes;
+use uuid::Uuid;
+
+use super::Call;
+use crate::errors::{NONE, of_topic, text};
+use crate::service::{LEADER_EPOCH, NODE};
+use crate::topic_ids;
+
+/// "Not asked for" in a set of operations.
+const NO_OPERATIONS: i32 = i32::MIN;
+
+pub(super) fn metadata(call: &Call<'_>, request: MetadataRequest) -> MetadataResponse {
+    let service = call.service;
+    let broker = MetadataResponseBroker::default()
+        .with_node_id(NODE)
+        .with_host(text(service.host.clone()))
+        .with_port(service.port.into());
+    let asked = request.topics.filter(|topics| call.version() > 0 || !topics.is_empty());
+    let topics = match asked {
+        None => service.log.topics().iter().map(known).collect(),
+        Some(topics) => {
+            let create =
+                service.options.auto_create_topics && (call.version() < 4 || request.allow_auto_topic_creation);
+            topics.into_iter().map(|asked| one(call, asked.name, asked.topic_id, create)).collect()
+        }
+    };
+    MetadataResponse::default()
+        .with_brokers(vec![broker])
+        .with_cluster_id(Some(service.cluster_id()))
+        .with_controller_id(NODE)
+        .with_topics(topics)
+        .with_cluster_authorized_operations(NO_OPERATIONS)
+}
+
+fn one(call: &Call<'_>, name: Option<TopicName>, id: Uuid, create: bool) -> MetadataResponseTopic {
+    let service = call.service;
+    let Some(name) = name.filter(|_| id.is_nil()) else {
+        let found = service.topic_ids.find(&service.log, id);
+        let unknown = || empty(None, ResponseError::UnknownTopicId.code()).with_topic_id(id);
+        return found.as_ref().map_or_else(unknown, known);
+    };
+    match service.log.topic(&name) {
+        Some(topic) => known(&topic),
+        None if check_name(&name).is_err() => empty(Some(name), ResponseError::InvalidTopicException.code()),
+        None if !create => empty(Some(name), ResponseError::UnknownTopicOrPartition.code()),
+        None => match service.log.create_topic(&name, service.options.default_partitions) {
+            // Another client may have been faster.
+            Ok(_) | Err(TopicError::Exists { .. }) => match service.log.topic(&name) {
+                Some(topic) => known(&topic),
+                None => empty(Some(name), ResponseError::LeaderNotAvailable.code()),
+            },
+            Err(error) => empty(Some(name), of_topic(&error).code()),
+        },
+    }
+}
+
+fn empty(name: Option<TopicName>, code: i16) -> MetadataResponseTopic {
+    MetadataResponseTopic::default()
+        .with_error_code(code)
+        .with_name(Some(name.unwrap_or_default()))
+        .with_topic_authorized_operations(NO_OPERATIONS)
+}
+
+fn known(topic: &Topic) -> MetadataResponseTopic {
+    let partition = |index: u32| {
+        MetadataResponsePartition::default()
+            .with_partition_index(index.cast_signed())
+            .with_leader_id(NODE)
+            .with_leader_epoch(LEADER_EPOCH)
+            .with_replica_nodes(vec![NODE])
+            .with_isr_nodes(vec![NODE])
+    };
+    empty(Some(topic_ids::name(&topic.name)), NONE)
+        .with_topic_id(topic_ids::uuid(topic.id, &topic.name))
+        .with_partitions((0..topic.partitions).map(partition).collect())
+}
+
+/// Kinds of coordinators: of groups, of transactions.
+const KINDS: std::ops::RangeInclusive<i8> = 0..=1;
+
+pub(super) fn find_coordinator(call: &Call<'_>, request: FindCoordinatorRequest) -> FindCoordinatorResponse {
+    let service = call.service;
+    let (code, message) = match KINDS.contains(&request.key_type) {
+        true => (NONE, None),
+        false => (ResponseError::InvalidRequest.code(), Some(StrBytes::from_static_str("no such kind of coordinator"))),
+    };
+    let one = |key: StrBytes| {
+        Coordinator::default()
+            .with_key(key)
+            .with_node_id(NODE)
+            .with_host(text(service.host.clone()))
+            .with_port(service.port.into())
+            .with_error_code(code)
+            .with_error_message(message.clone())
+    };
+    if call.version() >= 4 {
+        return FindCoordinatorResponse::default()
+            .with_coordinators(request.coordinator_keys.into_iter().map(one).collect());
+    }
+    FindCoordinatorResponse::default()
+        .with_error_code(code)
+        .with_error_message(message)
+        .with_node_id(NODE)
+        .with_host(text(service.host.clone()))
+        .with_port(service.port.into())
+}

@@ -1,0 +1,92 @@
+//! `Produce`: batches into the log.
+//!
+//! Two halves: the first accepts all batches, in the order of the connection; the second waits until they are durable, while
+//! the connection goes on reading. So several requests of one connection share one write to the disk.
+
+use bytes::Bytes;
+use cutwater_partition_log::{AppendError, AppendTicket, Topic};
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
+use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TopicName};
+use uuid::Uuid;
+
+use super::{Call, answer};
+use crate::errors::{NONE, of_append, text};
+use crate::service::Reply;
+
+/// A batch on its way, or why it isn't.
+type Underway = Result<AppendTicket, (ResponseError, String)>;
+
+pub(super) fn produce(call: &Call<'_>, request: ProduceRequest) -> Reply {
+    let acks = request.acks;
+    let refused = match acks {
+        -1..=1 => None,
+        _ => Some((ResponseError::InvalidRequiredAcks, "acks must be 0, 1 or -1".to_string())),
+    };
+    let mut topics = Vec::with_capacity(request.topic_data.len());
+    for asked in request.topic_data {
+        let topic = call.service.topic_ids.named(&call.service.log, &asked.name, asked.topic_id);
+        let mut partitions = Vec::with_capacity(asked.partition_data.len());
+        for data in asked.partition_data {
+            let underway = match &refused {
+                Some(refused) => Err(refused.clone()),
+                None => append(call, topic.as_ref(), data.index, data.records),
+            };
+            partitions.push((data.index, underway));
+        }
+        topics.push(UnderwayTopic { name: asked.name, id: asked.topic_id, partitions });
+    }
+    let head = call.head.clone();
+    Reply::Later(Box::new(move || {
+        let (response, failed) = wait(topics);
+        match (acks, failed) {
+            (0, None) => Reply::Nothing,
+            // Without answers, this is the only way to say that something is wrong.
+            (0, Some(failed)) => Reply::Close(format!("a batch without acknowledgement was refused: {failed}")),
+            _ => answer(&head, &response),
+        }
+    }))
+}
+
+struct UnderwayTopic {
+    name: TopicName,
+    id: Uuid,
+    partitions: Vec<(i32, Underway)>,
+}
+
+fn append(call: &Call<'_>, topic: Option<&Topic>, partition: i32, records: Option<Bytes>) -> Underway {
+    let unknown = || (ResponseError::UnknownTopicOrPartition, "there is no such partition".to_string());
+    let topic = topic.ok_or_else(unknown)?;
+    let partition = u32::try_from(partition).map_err(|_| unknown())?;
+    let batch = records.unwrap_or_default().to_vec();
+    call.service.log.append_batch(topic.id, partition, batch).map_err(|e| refused(&e))
+}
+
+fn refused(error: &AppendError) -> (ResponseError, String) {
+    (of_append(error), error.to_string())
+}
+
+/// Waits until everything that was accepted is durable; the first refusal, if there is one.
+fn wait(topics: Vec<UnderwayTopic>) -> (ProduceResponse, Option<String>) {
+    let mut failed = None;
+    let responses = topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.into_iter().map(|(index, underway)| {
+            let done = underway.and_then(|ticket| ticket.wait().map_err(|e| refused(&e)));
+            let response = PartitionProduceResponse::default().with_index(index).with_log_append_time_ms(-1);
+            match done {
+                Ok(base) => {
+                    response.with_error_code(NONE).with_base_offset(base.0.cast_signed()).with_log_start_offset(0)
+                }
+                Err((error, why)) => {
+                    failed.get_or_insert_with(|| why.clone());
+                    response.with_error_code(error.code()).with_base_offset(-1).with_error_message(Some(text(why)))
+                }
+            }
+        });
+        TopicProduceResponse::default()
+            .with_partition_responses(partitions.collect())
+            .with_name(topic.name)
+            .with_topic_id(topic.id)
+    });
+    (ProduceResponse::default().with_responses(responses.collect()), failed)
+}

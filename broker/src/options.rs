@@ -1,0 +1,78 @@
+//! What a broker is told at its start, and the limits that are on by default.
+
+use std::time::Duration;
+
+/// How a broker behaves.
+#[derive(Clone, Debug)]
+pub struct BrokerOptions {
+    /// Whether a client that asks for a topic which isn't there gets it, as Kafka does by default.
+    pub auto_create_topics: bool,
+    /// Partitions of topics whose creator doesn't say how many.
+    pub default_partitions: u32,
+    /// How long a new group waits for more members before its first assignment (Kafka waits 3 seconds).
+    pub group_initial_delay: Duration,
+    /// Sizes, counts and times.
+    pub limits: BrokerLimits,
+}
+
+impl Default for BrokerOptions {
+    fn default() -> Self {
+        BrokerOptions {
+            auto_create_topics: true,
+            default_partitions: 1,
+            group_initial_delay: Duration::from_millis(100),
+            limits: BrokerLimits::default(),
+        }
+    }
+}
+
+/// Limits of a broker (I-9).
+#[derive(Clone, Debug)]
+pub struct BrokerLimits {
+    /// The largest frame.
+    pub frame_bytes: usize,
+    /// Bytes of all requests that are being read or carried out; readers wait for room.
+    pub request_bytes: usize,
+    /// Requests of one connection that are carried out but not yet answered.
+    pub in_flight: usize,
+    /// Connections.
+    pub connections: usize,
+    /// Connections of one address.
+    pub connections_per_address: usize,
+    /// New connections per second in the long run; more wait in the system's queue.
+    pub connections_per_second: u32,
+    /// How long a new connection may say nothing.
+    pub first_byte: Duration,
+    /// How long a frame that has begun may take, beside its size at 16 KiB per second.
+    pub frame: Duration,
+    /// How long a connection may be silent between frames.
+    pub idle: Duration,
+    /// The most bytes that a fetch answers, whatever its client asks for.
+    pub fetch_bytes: usize,
+    /// The longest that a client's transaction may stay open.
+    pub transaction_timeout: Duration,
+    /// Members of one group.
+    pub group_members: usize,
+    /// Groups with members.
+    pub groups: usize,
+}
+
+impl Default for BrokerLimits {
+    fn default() -> Self {
+        BrokerLimits {
+            frame_bytes: 100 << 20,
+            request_bytes: 256 << 20,
+            in_flight: 64,
+            connections: 1000,
+            connections_per_address: 256,
+            connections_per_second: 50,
+            first_byte: Duration::from_secs(10),
+            frame: Duration::from_secs(30),
+            idle: Duration::from_secs(600),
+            fetch_bytes: 55 << 20,
+            transaction_timeout: Duration::from_secs(24 * 3600),
+            group_members: 1000,
+            groups: 10_000,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! One connection: a thread that reads frames and carries requests out in their order, and one that answers in that order.
+//!
+//! The second thread exists for the sake of writes: while it waits for the disk, the first one accepts the next batches, so
+//! that many requests of one connection become durable with one write. Everything else is carried out before the next
+//! frame is looked at, as in Kafka.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use bytes::Bytes;
+use cutwater_platform::{Step, Task};
+
+use super::pool::{Pool, Share};
+use crate::api;
+use crate::service::{Caller, Reply, Service};
+use crate::wire::codec::{self, Refused};
+
+/// Slower clients than this are given up.
+const BYTES_PER_SECOND: u64 = 16 << 10;
+/// A frame's memory grows with what has come, in pieces of at most this much at first.
+const PIECE_BYTES: usize = 64 << 10;
+/// How long an answer may wait for a client that doesn't read.
+const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Reads and carries out.
+pub(super) struct Reader {
+    pub(super) service: Arc<Service>,
+    pub(super) caller: Caller,
+    pub(super) stream: TcpStream,
+    pub(super) pool: Arc<Pool>,
+    pub(super) answers: SyncSender<(Reply, Share)>,
+}
+
+/// Answers.
+pub(super) struct Writer {
+    stream: TcpStream,
+    answers: Receiver<(Reply, Share)>,
+    /// Called when the connection is over: when the last answer has been sent, or can't be.
+    over: Option<Box<dyn FnOnce() + Send>>,
+}
+
+/// Why a connection ends.
+#[derive(Debug)]
+enum Ending {
+    /// The client has closed it, or the server stops.
+    Closed,
+    /// The client has done what it may not.
+    Refused(String),
+}
+
+impl Writer {
+    /// The writer of a stream, and how its reader hands answers over.
+    pub(super) fn new(
+        stream: TcpStream,
+        in_flight: usize,
+        over: Box<dyn FnOnce() + Send>,
+    ) -> (Writer, SyncSender<(Reply, Share)>) {
+        let (sender, answers) = sync_channel(in_flight);
+        (Writer { stream, answers, over: Some(over) }, sender)
+    }
+}
+
+impl Task for Writer {
+    fn step(&mut self) -> Step {
+        while let Ok((mut reply, share)) = self.answers.recv() {
+            while let Reply::Later(then) = reply {
+                reply = then();
+            }
+            let sent = match reply {
+                Reply::Now(frame) => self.stream.write_all(&frame).is_ok(),
+                Reply::Nothing | Reply::Later(_) => true,
+                Reply::Close(why) => {
+                    tracing::debug!(why, "a connection is closed");
+                    false
+                }
+            };
+            drop(share);
+            if !sent {
+                break;
+            }
+        }
+        // The reader finds out, however long it would have waited.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        Step::Done
+    }
+}
+
+impl Task for Reader {
+    fn step(&mut self) -> Step {
+        let ending = self.run().expect_err("a connection goes on until it ends");
+        if let Ending::Refused(why) = ending {
+            tracing::warn!(address = self.caller.address, why, "a client was refused and its connection closed");
+        }
+        Step::Done
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Some(over) = self.over.take() {
+            over();
+        }
+    }
+}
+
+impl Reader {
+    fn run(&mut self) -> Result<std::convert::Infallible, Ending> {
+        let limits = self.service.options.limits.clone();
+        let _ = self.stream.set_nodelay(true);
+        let _ = self.stream.set_write_timeout(Some(WRITE_PATIENCE));
+        let mut patience = limits.first_byte;
+        loop {
+            let (frame, share) = self.frame(patience, limits.frame_bytes, limits.frame)?;
+            patience = limits.idle;
+            let reply = match codec::read(frame) {
+                Ok(head) => api::call(&self.service, &self.caller, &head),
+                Err(Refused::NewerApiVersions { correlation }) => api::newest_versions(correlation),
+                Err(refused) => return Err(Ending::Refused(refused.to_string())),
+            };
+            if self.answers.send((reply, share)).is_err() || self.service.is_stopping() {
+                return Err(Ending::Closed);
+            }
+        }
+    }
+
+    /// The next frame without its size.
+    fn frame(&mut self, patience: Duration, limit: usize, frame_time: Duration) -> Result<(Bytes, Share), Ending> {
+        let mut size = [0; 4];
+        self.fill(&mut size, patience)?;
+        let size = i32::from_be_bytes(size);
+        let bytes = usize::try_from(size).ok().filter(|bytes| (1..=limit).contains(bytes));
+        let bytes =
+            bytes.ok_or_else(|| Ending::Refused(format!("no frame has {size} bytes (at most {limit} are allowed)")))?;
+        let share = self.pool.take(bytes);
+        let end = self.service.now() + frame_time + Duration::from_secs(bytes as u64 / BYTES_PER_SECOND);
+        let mut frame = Vec::new();
+        while frame.len() < bytes {
+            // Memory follows what has come, not what was promised.
+            let piece = (bytes - frame.len()).min(frame.len().max(PIECE_BYTES));
+            let begun = frame.len();
+            frame.resize(begun + piece, 0);
+            let left = end.saturating_sub(self.service.now());
+            if left.is_zero() {
+                return Err(Ending::Refused("a frame took too long".to_string()));
+            }
+            self.fill(&mut frame[begun..], left)?;
+        }
+        Ok((frame.into(), share))
+    }
+
+    fn fill(&mut self, buffer: &mut [u8], patience: Duration) -> Result<(), Ending> {
+        let _ = self.stream.set_read_timeout(Some(patience.max(Duration::from_millis(1))));
+        self.stream.read_exact(buffer).map_err(|_| Ending::Closed)
+    }
+}

@@ -1,0 +1,90 @@
+//! `cutwater broker`: serves a log until SIGINT or SIGTERM, then closes it cleanly.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use cutwater_broker::{Broker, BrokerError, BrokerOptions};
+use cutwater_partition_log::{CloseError, Holder, Log, LogOptions, OpenError};
+use cutwater_platform::Platform;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use thiserror::Error;
+
+/// How often it looks whether it shall stop.
+const LOOK: Duration = Duration::from_millis(50);
+/// The exit code of a second signal.
+const INTERRUPTED: i32 = 130;
+
+#[derive(Debug, Args)]
+pub(crate) struct BrokerArguments {
+    /// The log's directory; created if it isn't there.
+    #[arg(long, value_name = "DIR", env = "CUTWATER_DATA")]
+    data: PathBuf,
+    /// Where to listen: a loopback address. Port 0 takes a free one. The address is printed once clients can connect.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9092", env = "CUTWATER_LISTEN")]
+    listen: SocketAddr,
+    /// If another process of this machine holds the log, end that process and go on.
+    #[arg(long)]
+    take_over: bool,
+    /// Don't create topics that clients ask for and that aren't there.
+    #[arg(long)]
+    no_auto_create: bool,
+    /// Partitions of topics whose creator doesn't say how many.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    partitions: u32,
+    /// How long, in milliseconds, a new group waits for more members before its first assignment.
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    group_initial_delay: u64,
+}
+
+#[derive(Debug, Error)]
+pub(crate) enum RunError {
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    #[error(transparent)]
+    Close(#[from] CloseError),
+    #[error("can't listen to signals: {0}")]
+    Signals(std::io::Error),
+}
+
+/// Serves until told to stop.
+pub(crate) fn run(arguments: &BrokerArguments) -> Result<(), RunError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: only a second signal finds the flag set.
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, stop.clone())
+            .map_err(RunError::Signals)?;
+        signal_hook::flag::register(signal, stop.clone()).map_err(RunError::Signals)?;
+    }
+    let platform = Platform::real();
+    let holder = Holder { job: "cutwater broker".to_string(), attempt: 0 };
+    let options = LogOptions { holder, take_over: arguments.take_over, ..LogOptions::default() };
+    let log = Log::open(&platform, &arguments.data, options)?;
+    let options = BrokerOptions {
+        auto_create_topics: !arguments.no_auto_create,
+        default_partitions: arguments.partitions.max(1),
+        group_initial_delay: Duration::from_millis(arguments.group_initial_delay),
+        ..BrokerOptions::default()
+    };
+    let broker = Broker::start(&platform, log.clone(), arguments.listen, options)?;
+    announce(broker.address());
+    tracing::info!(address = %broker.address(), data = %arguments.data.display(), "serving the log");
+    while !stop.load(Ordering::SeqCst) {
+        platform.clock.sleep(LOOK);
+    }
+    tracing::info!("stopping");
+    broker.stop();
+    log.close()?;
+    tracing::info!("the log is closed");
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "the address is what this command answers")]
+fn announce(address: SocketAddr) {
+    println!("{address}");
+}

@@ -1,0 +1,43 @@
+//! The command `cutwater`. Data goes to standard output, everything else to standard error.
+//!
+//! Exit codes: 0 all went well; 1 what was asked for failed; 2 it was asked for wrongly; 130 interrupted twice.
+
+#![forbid(unsafe_code)]
+
+mod broker;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Exactly-once dataflow, and the partition log it lives on.
+#[derive(Debug, Parser)]
+#[command(name = "cutwater", version, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted twice.")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve a partition log to Kafka clients.
+    Broker(broker::BrokerArguments),
+}
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_env("CUTWATER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let Arguments { command } = Arguments::parse();
+    let done = match command {
+        Command::Broker(arguments) => broker::run(&arguments).map_err(|e| e.to_string()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            tracing::error!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
