@@ -66,6 +66,11 @@ pub use face::{Exit, Flags, Promise, main, main_from, main_named, run, run_with}
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// The programs in the page about upgrades compile.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/upgrades.md")]
+struct Upgrades;
+
 /// What [`mimalloc!`] names.
 #[cfg(feature = "mimalloc")]
 #[doc(hidden)]

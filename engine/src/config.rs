@@ -1,5 +1,6 @@
 //! Every limit and interval of the engine, with units, and the relations between them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -142,6 +143,9 @@ pub struct Options {
     pub pin: bool,
     /// Kill the process that holds the data directory, if there is one, and take its place.
     pub take_over: bool,
+    /// What the program doesn't have any more and may be dropped from a checkpoint it goes on from: an operator's name, or
+    /// `operator/state`, or `source/split`. Anything else that would be lost ends the start.
+    pub allow_dropped: BTreeSet<String>,
     /// Let frames between workers travel as bytes, as they would between processes. Slower; shows a type whose `Serialize` and
     /// `Deserialize` don't agree before several machines are involved.
     pub bytes_between_workers: bool,
@@ -165,6 +169,7 @@ impl Options {
             leave_within: Duration::from_secs(30),
             pin: true,
             take_over: false,
+            allow_dropped: BTreeSet::new(),
             bytes_between_workers: false,
             limits: Limits::default(),
             platform: Platform::real(),

@@ -53,6 +53,13 @@ pub struct Flags {
     /// List the checkpoints in the data directory, check every byte of them, and end
     #[arg(long, requires = "dir")]
     pub checkpoints: bool,
+    /// Show what would become of the checkpoint's state in this program (kept, migrated, new, dropped), and end
+    #[arg(long, requires = "dir")]
+    pub check_upgrade: bool,
+    /// What this program doesn't have any more and may be dropped from the checkpoint: an operator's name, operator/state,
+    /// or source/split; may be said several times
+    #[arg(long, value_name = "NAME")]
+    pub allow_dropped: Vec<String>,
     /// If another process holds the data directory, kill exactly that process and take its place
     #[arg(long, env = "CUTWATER_TAKE_OVER", hide_env_values = true)]
     pub take_over: bool,
@@ -78,6 +85,7 @@ impl Flags {
         let mut options = Options::new(name, self.dir.clone().unwrap_or_default());
         options.workers = self.workers.unwrap_or(options.workers);
         options.take_over = self.take_over;
+        options.allow_dropped = self.allow_dropped.iter().cloned().collect();
         options.guarantee = match self.guarantee.unwrap_or(Promise::ExactlyOnce) {
             Promise::AtMostOnce => match (self.interval, self.retain) {
                 (None, None) => Guarantee::AtMostOnce,

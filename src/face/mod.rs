@@ -11,12 +11,14 @@
 //!   directory  the data directory: given, or temporary
 //!   signals    Ctrl-C                             console    standard error, shared by progress bar and log lines
 //!   watch      beside the run: progress, stop     exit       what the run came to, as a number
+//!   look       checkpoints, state and upgrades, without a run
 //! ```
 
 mod console;
 mod directory;
 mod exit;
 mod flags;
+mod look;
 mod signals;
 mod watch;
 
@@ -29,8 +31,7 @@ use cutwater_engine::config::Options;
 use cutwater_engine::error::{BuildError, RunError};
 use cutwater_engine::graph::Job;
 use cutwater_engine::observe::{Control, Report};
-use cutwater_engine::snapshot::{FsStore, inspect};
-use cutwater_engine::worker::{self, CHECKPOINTS};
+use cutwater_engine::worker;
 
 use self::console::Console;
 use self::directory::DataDir;
@@ -121,24 +122,13 @@ impl Flags {
                 Err(error) => return console.failed(&error),
             };
         let exit = match self {
-            _ if self.checkpoints => checkpoints(&console, &options),
+            _ if self.checkpoints => look::checkpoints(&console, &options),
+            _ if self.check_upgrade => look::outlook(&console, build, &options),
             _ if self.explain => explain(&console, build, &options),
             _ => live(&console, build, &options),
         };
         dir.leave(exit, &console);
         exit
-    }
-}
-
-/// Prints what is in the checkpoint store, verified.
-fn checkpoints(console: &Console, options: &Options) -> Exit {
-    let store = FsStore::existing(options.platform.clone(), options.dir.join(CHECKPOINTS));
-    match store.and_then(|store| inspect(&store, true)) {
-        Ok(inspection) => match console.answer(&inspection) {
-            Exit::Done if !inspection.is_whole() => Exit::Failed,
-            exit => exit,
-        },
-        Err(error) => console.failed(&RunError::Refused(error.to_string())),
     }
 }
 

@@ -36,6 +36,8 @@ fn the_job() {
         "count" => count_hundred,
         "sum" => count_otherwise,
         "forever" => write_forever,
+        "count-forever" => count_forever,
+        "count-forever-renamed" => count_forever_renamed,
         "stuck" => stuck,
         other => panic!("no job {other:?}"),
     };
@@ -87,6 +89,18 @@ fn count_otherwise(job: &Job) -> Result<(), BuildError> {
 fn write_forever(job: &Job) -> Result<(), BuildError> {
     let numbers = job.source("numbers", generate_forever(job, |n| n).per_second(1_000));
     numbers.sink("out", job.log().write("numbers").value(Json));
+    Ok(())
+}
+
+fn count_forever(job: &Job) -> Result<(), BuildError> {
+    let counts = job.source("numbers", generate_forever(job, |n| n).per_second(1_000)).key_by(|n| n % 7).count("rests");
+    counts.sink("out", job.log().write("rests").value(Json));
+    Ok(())
+}
+
+fn count_forever_renamed(job: &Job) -> Result<(), BuildError> {
+    let numbers = job.source("numbers", generate_forever(job, |n| n).per_second(1_000)).map(|n| n % 7);
+    numbers.key_by(|n| *n).count("remainders").sink("out", job.log().write("rests").value(Json));
     Ok(())
 }
 
@@ -323,6 +337,31 @@ fn a_finished_job_does_nothing_again_and_another_program_is_incompatible() {
     let other = ran("sum", &args);
     assert_eq!(other.code, Some(8), "{other:?}");
     assert!(other.err.contains("another job graph"), "{}", other.err);
+}
+
+#[test]
+fn a_changed_program_is_told_what_would_become_of_the_state_and_refused_while_that_is_not_clear() {
+    let dir = temporary();
+    let args = ["--dir", text(dir.path()), "--interval", "20ms"];
+    let mut child = command("count-forever", &args).spawn().expect("a process starts");
+    let mut err = first_line(&mut child);
+    wait_for_checkpoint(dir.path(), &mut child);
+    interrupt(&child);
+    err.read_to_string(&mut String::new()).expect("the job says how it ends");
+    assert_eq!(child.wait().expect("our child").code(), Some(130));
+
+    let same = ran("count-forever", &[&args[..], &["--check-upgrade"]].concat());
+    assert_eq!(same.code, Some(0), "{same:?}");
+    assert!(same.out.join("\n").contains("the same graph"), "{same:?}");
+    let other = ran("count-forever-renamed", &[&args[..], &["--check-upgrade"]].concat());
+    assert_eq!(other.code, Some(8), "{other:?}");
+    let table = other.out.join("\n");
+    assert!(table.contains("remainders") && table.contains("WOULD BE LOST"), "{table}");
+    let run = ran("count-forever-renamed", &args);
+    assert_eq!(run.code, Some(8), "{run:?}");
+    assert!(run.err.contains("--allow-dropped rests") && run.err.contains(".was(\"rests\")"), "{}", run.err);
+    let allowed = ran("count-forever-renamed", &[&args[..], &["--check-upgrade", "--allow-dropped", "rests"]].concat());
+    assert_eq!(allowed.code, Some(0), "{allowed:?}");
 }
 
 #[test]

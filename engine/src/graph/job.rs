@@ -142,7 +142,8 @@ impl Job {
     ) -> Outputs {
         let mut inner = self.inner.borrow_mut();
         let id = OperatorId(u32::try_from(inner.nodes.len()).expect("fewer than 2^32 operators"));
-        inner.nodes.push(Node { id, name, kind: kind.into(), inputs, outputs, make });
+        let (was, migrations) = (vec![], vec![]);
+        inner.nodes.push(Node { id, name, kind: kind.into(), inputs, outputs, make, was, migrations });
         drop(inner);
         Outputs { job: self.clone(), node: id }
     }

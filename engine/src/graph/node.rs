@@ -15,6 +15,7 @@ use crate::id::{Attempt, JobId, OperatorId, WorkerIndex};
 use crate::operator::Operator;
 use crate::sink::{CommitGroup, Honours, Visibility};
 use crate::source::{Replay, SourceDriver};
+use crate::state::AnyMigrations;
 
 /// What an operator's factory is told when its instance is made.
 #[derive(Debug, Clone)]
@@ -47,6 +48,10 @@ pub(crate) struct Node {
     pub(crate) inputs: Vec<InputEdge>,
     pub(crate) outputs: usize,
     pub(crate) make: Make,
+    /// Names that it had in earlier versions of the program.
+    pub(crate) was: Vec<String>,
+    /// How its states are read if they were written with other types, by state.
+    pub(crate) migrations: Vec<(String, Arc<dyn AnyMigrations>)>,
 }
 
 /// How a node's instances are made.

@@ -2,17 +2,19 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use crate::element::{Batch, Data};
 use crate::error::{BuildError, OperatorError, SinkError};
 use crate::exchange::{CanonicalKey, GroupAssignment, KeyGroups, group_of};
 use crate::graph::job::Job;
-use crate::graph::node::{InputEdge, Make, OperatorSetup, Outputs, Route, Splitter};
+use crate::graph::node::{InputEdge, Make, Node, OperatorSetup, Outputs, Route, Splitter};
 use crate::graph::stage::{Chain, ChainOperator, StageCounts};
 use crate::graph::time_mode::{TimeMode, Untimed};
 use crate::id::{CheckpointId, OperatorId};
 use crate::operator::{Context, Flow, Operator};
 use crate::sink::{Prepare, Sink, SinkWriter, WriterId};
+use crate::state::{Migrations, StateValue};
 
 /// A stream of `T`. With `M = Timed` its records carry an event time and windows exist on it.
 ///
@@ -118,6 +120,41 @@ where
         };
         let kind = group_name.map_or("sink".to_string(), |g| format!("sink in {g}"));
         let _ = job.add(name.into(), kind, vec![edge], 0, Make::Sink { make: Box::new(make), honours, group });
+    }
+
+    /// Says that the operator this stream comes from had another name in an earlier version of the program, so that it takes
+    /// that one's state from a checkpoint. Say it right behind the operator, as often as it had names.
+    ///
+    /// ```
+    /// use cutwater_engine::graph::Untimed;
+    /// use cutwater_engine::operator::testing::Rig;
+    ///
+    /// let rig = Rig::new();
+    /// let (_, lines) = rig.input::<String, Untimed>("lines");
+    /// lines.was("rows").discard();
+    /// ```
+    pub fn was(self, old_name: &str) -> Self {
+        self.of_operator("was", |node| node.was.push(old_name.to_owned()))
+    }
+
+    /// Says how state `state` of the operator this stream comes from is read if a checkpoint holds it with older types. Say it
+    /// right behind the operator, once per state. See [`Migrations`] for what can be migrated.
+    pub fn migrate<V: StateValue>(self, state: &str, migrations: Migrations<V>) -> Self {
+        self.of_operator("migrate", |node| node.migrations.push((state.to_owned(), Arc::new(migrations))))
+    }
+
+    fn of_operator(self, what: &'static str, change: impl FnOnce(&mut Node)) -> Self {
+        if self.stages.is_empty() {
+            change(&mut self.job.inner.borrow_mut().nodes[self.node.0 as usize]);
+        } else {
+            let reason = format!(
+                "there are stateless steps ({}) between the operator and .{what}(..), so it isn't known which one is meant; \
+                 say it right behind the operator",
+                self.stages.join(", ")
+            );
+            self.job.refuse(BuildError::refused(format!(".{what}(..)"), reason));
+        }
+        self
     }
 
     /// The job this stream belongs to.

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use crate::checkpoint::Blob;
 use crate::element::Batch;
 use crate::error::SourceError;
 use crate::source::{Read, Reader, Source, Waker};
@@ -33,6 +34,11 @@ pub struct SplitState {
     pub position: Option<Vec<u8>>,
     /// True if it will never have another record.
     pub exhausted: bool,
+}
+
+/// True for small state that says where a split stands: it names itself.
+pub(crate) fn is_split(blob: &Blob) -> bool {
+    postcard::from_bytes::<SplitState>(&blob.bytes).is_ok_and(|state| state.split == blob.name)
 }
 
 /// What a poll gave.

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use crate::error::SourceError;
 
+pub(crate) use driver::is_split;
 pub use driver::{Polled, SourceDriver, SplitState};
 
 /// Where records come from.

@@ -6,7 +6,7 @@ use thiserror::Error;
 use crate::checkpoint::StateFileKind;
 use crate::exchange::{GroupRange, KeyGroup, KeyGroups, group_of};
 use crate::snapshot::{ReadError, StateFileReader, StateName};
-use crate::state::FrozenState;
+use crate::state::{AnyMigrations, FrozenState, OtherValues, SchemaVersion};
 
 /// The part of the keys that an instance owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,15 @@ pub trait KeyedState {
     fn name(&self) -> &StateName;
     /// Fingerprint of key type, value type and schema version; see [`super::schema_fingerprint`].
     fn schema(&self) -> u64;
+    /// The version that is in the fingerprint.
+    fn version(&self) -> u32;
+    /// What entries of this state may have been written as, so that they can still be loaded.
+    fn older(&self) -> Vec<SchemaVersion>;
+    /// Takes migrations, and their version. To be called before anything is in the state.
+    ///
+    /// # Errors
+    /// They give another type than this state's values have.
+    fn adopt(&mut self, migrations: &dyn AnyMigrations) -> Result<(), OtherValues>;
     /// Number of entries.
     fn len(&self) -> usize;
     /// True when there is no entry.
@@ -98,6 +107,18 @@ impl<S: OverState> KeyedState for S {
 
     fn schema(&self) -> u64 {
         self.inner().schema()
+    }
+
+    fn version(&self) -> u32 {
+        self.inner().version()
+    }
+
+    fn older(&self) -> Vec<SchemaVersion> {
+        self.inner().older()
+    }
+
+    fn adopt(&mut self, migrations: &dyn AnyMigrations) -> Result<(), OtherValues> {
+        self.inner_mut().adopt(migrations)
     }
 
     fn len(&self) -> usize {
@@ -155,6 +176,25 @@ pub enum StateLoadError {
         expected: u64,
         /// The file's.
         found: u64,
+    },
+    /// A registered migration refused an entry, or the entry isn't what its version says.
+    #[error(
+        "entry {entry} of {file}, the key of which is {key} in hexadecimal, can't be migrated from version {from} of state \
+         {state:?} ({reason}); mend the migration, or go on with the old program. The checkpoint is as it was"
+    )]
+    Migration {
+        /// The state.
+        state: String,
+        /// The file.
+        file: String,
+        /// Which entry, from 0.
+        entry: u64,
+        /// The encoded key, in hexadecimal.
+        key: String,
+        /// The version that it was written with.
+        from: u32,
+        /// What went wrong, and at which version.
+        reason: String,
     },
     /// A file of another state.
     #[error("{file} holds state {found:?}, not {expected:?}; the manifest and its files don't belong together")]

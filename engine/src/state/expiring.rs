@@ -84,6 +84,13 @@ pub struct Kept<V> {
     value: V,
 }
 
+impl<V> Kept<V> {
+    /// The same with another value in it.
+    pub(crate) fn try_map<B>(self, change: impl Fn(V) -> Result<B, String>) -> Result<Kept<B>, String> {
+        Ok(Kept { until: self.until, value: change(self.value)? })
+    }
+}
+
 /// A value per key that is forgotten after its time to live. See the head of the module.
 ///
 /// ```

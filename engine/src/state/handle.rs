@@ -6,6 +6,7 @@
 //! A `MapState` is flat: its entries are written one by one, so a checkpoint writes the map entries that changed, not the
 //! maps. The price: the entries of one key can't be walked. Where that is needed, keep a map as the value of a `State`.
 
+use std::any::TypeId;
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -17,11 +18,13 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::erased::{KeyedState, OverState, Ownership, StateLoadError};
 use super::frozen::{Encoder, FrozenState};
 use super::key::{Scoped, StateKey, scoped_hash};
-use super::schema::schema_fingerprint;
+use super::load::load;
+use super::migrate::{AnyMigrations, Older, OtherValues, SchemaVersion};
+use super::schema::{schema_fingerprint, trace};
 use super::table::Table;
 use crate::checkpoint::StateFileKind;
 use crate::exchange::CanonicalKey;
-use crate::snapshot::{StateFileReader, StateName, read_entry, write_entry};
+use crate::snapshot::{StateFileReader, StateName, write_entry};
 
 /// Entries looked at to estimate what keys and values own on the heap.
 const SAMPLE: usize = 64;
@@ -44,7 +47,9 @@ impl<V: Clone + Send + Serialize + DeserializeOwned + 'static> StateValue for V 
 /// ```
 pub struct State<K, V> {
     name: StateName,
-    schema: u64,
+    schema: SchemaVersion,
+    /// What its entries may have been written as, each with its fingerprint.
+    older: Vec<(u64, Older<V>)>,
     table: Table<K, V>,
     /// Where the running sweep puts what it comes to.
     encoder: Encoder,
@@ -88,7 +93,8 @@ impl<K: StateKey, V: StateValue> State<K, V> {
     pub fn new(name: StateName, schema_version: u32) -> State<K, V> {
         let salt = xxh3_64(name.as_str().as_bytes());
         State {
-            schema: schema_fingerprint::<K, V>(schema_version),
+            schema: SchemaVersion { version: schema_version, fingerprint: schema_fingerprint::<K, V>(schema_version) },
+            older: vec![],
             table: Table::new(K::table_hash, salt),
             encoder: Encoder::default(),
             done: VecDeque::new(),
@@ -214,7 +220,7 @@ impl<K: StateKey, V: StateValue> State<K, V> {
         for (key, value) in &rest.copied {
             self.encoder.entry(key, value.as_ref());
         }
-        Some(self.encoder.finish(&self.name, self.schema, rest.kind))
+        Some(self.encoder.finish(&self.name, self.schema.fingerprint, rest.kind))
     }
 
     /// Heap bytes per entry, from the encoded size of a few entries; looked at again when the state has grown or shrunk
@@ -242,7 +248,30 @@ impl<K: StateKey, V: StateValue> KeyedState for State<K, V> {
     }
 
     fn schema(&self) -> u64 {
-        self.schema
+        self.schema.fingerprint
+    }
+
+    fn version(&self) -> u32 {
+        self.schema.version
+    }
+
+    fn older(&self) -> Vec<SchemaVersion> {
+        self.older
+            .iter()
+            .map(|(fingerprint, o)| SchemaVersion { version: o.version, fingerprint: *fingerprint })
+            .collect()
+    }
+
+    fn adopt(&mut self, migrations: &dyn AnyMigrations) -> Result<(), OtherValues> {
+        let older = migrations.older(TypeId::of::<V>()).and_then(|older| older.downcast::<Vec<Older<V>>>().ok());
+        let Some(older) = older else {
+            return Err(OtherValues { state: self.name.as_str().to_owned(), values: std::any::type_name::<V>() });
+        };
+        let key = trace::<K>();
+        self.older = older.into_iter().map(|older| (older.fingerprint(&key), older)).collect();
+        let version = migrations.version();
+        self.schema = SchemaVersion { version, fingerprint: schema_fingerprint::<K, V>(version) };
+        Ok(())
     }
 
     fn len(&self) -> usize {
@@ -268,7 +297,7 @@ impl<K: StateKey, V: StateValue> KeyedState for State<K, V> {
     }
 
     fn load(&mut self, file: &mut StateFileReader, owned: &Ownership) -> Result<u64, StateLoadError> {
-        load(&mut self.table, &self.name, self.schema, file, owned)
+        load(&mut self.table, &self.name, self.schema.fingerprint, &self.older, file, owned)
     }
 
     fn continue_chain(&mut self) {
@@ -279,58 +308,6 @@ impl<K: StateKey, V: StateValue> KeyedState for State<K, V> {
         let frozen = self.encoder.bytes() + self.done.iter().map(FrozenState::bytes).sum::<usize>();
         self.table.bytes_estimate() + frozen + self.table.len() * self.heap_bytes_per_entry()
     }
-}
-
-fn load<K: StateKey, V: StateValue>(
-    table: &mut Table<K, V>,
-    name: &StateName,
-    schema: u64,
-    file: &mut StateFileReader,
-    owned: &Ownership,
-) -> Result<u64, StateLoadError> {
-    let header = file.header();
-    if header.state != name.as_str() {
-        let (expected, found) = (name.as_str().to_owned(), header.state.clone());
-        return Err(StateLoadError::OtherState { file: file.name().to_owned(), expected, found });
-    }
-    if header.schema != schema {
-        let state = name.as_str().to_owned();
-        return Err(StateLoadError::Schema { state, expected: schema, found: header.schema });
-    }
-    // Keys come in slot order. In a table that is too small they would pile up at its beginning, so new ones wait until
-    // their number is known, unless it is known already.
-    let all_new = header.kind == StateFileKind::Base && owned.has_all(header.groups) && table.is_empty();
-    let whole = owned.has_all(header.groups);
-    if all_new {
-        table.reserve(usize::try_from(header.entries).unwrap_or(usize::MAX).min(file.entries_max()));
-    }
-    let (mut taken, mut seen, mut waiting) = (0, 0, Vec::new());
-    while let Some(block) = file.next_block()? {
-        let mut bytes = block.bytes;
-        for _ in 0..block.entries {
-            let (key, value): (K, Option<V>) = read_entry(&mut bytes).map_err(|e| StateLoadError::Entry {
-                state: name.as_str().to_owned(),
-                file: block.file.to_owned(),
-                entry: seen,
-                reason: e.to_string(),
-            })?;
-            seen += 1;
-            if whole || owned.has_hash(key.group_hash()) {
-                taken += 1;
-                waiting.extend(table.load(key.table_hash(), key, value, !all_new));
-            }
-        }
-        if !bytes.is_empty() {
-            let reason = format!("{} bytes follow the last entry of its block", bytes.len());
-            let (state, file) = (name.as_str().to_owned(), block.file.to_owned());
-            return Err(StateLoadError::Entry { state, file, entry: seen, reason });
-        }
-    }
-    table.reserve(waiting.len());
-    for (key, value) in waiting {
-        table.load(key.table_hash(), key, Some(value), false);
-    }
-    Ok(taken)
 }
 
 /// Values per key and map key, each an entry of its own.

@@ -19,6 +19,13 @@ pub struct Element<T> {
     value: T,
 }
 
+impl<T> Element<T> {
+    /// The same with another value in it.
+    pub(crate) fn try_map<B>(self, change: impl Fn(T) -> Result<B, String>) -> Result<Element<B>, String> {
+        Ok(Element { list_len: self.list_len, value: change(self.value)? })
+    }
+}
+
 /// A list per key. See the head of the module.
 ///
 /// ```

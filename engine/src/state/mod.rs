@@ -15,6 +15,8 @@ mod frozen;
 mod handle;
 mod key;
 mod list;
+mod load;
+mod migrate;
 mod schema;
 mod table;
 
@@ -25,5 +27,6 @@ pub use frozen::FrozenState;
 pub use handle::{MapState, State, StateTooLarge, StateValue};
 pub use key::{Scoped, StateKey, scoped_hash};
 pub use list::{Element, ListState};
+pub use migrate::{AnyMigrations, Migrations, OtherValues, SchemaVersion};
 pub use schema::{SCHEMA_RULES, schema_fingerprint};
 pub use table::{Copied, Table};

@@ -33,12 +33,16 @@ const TRACE_MAX: usize = 64 * 1024;
 /// assert_ne!(schema_fingerprint::<u64, u32>(1), schema_fingerprint::<u64, u32>(2));
 /// ```
 pub fn schema_fingerprint<K: DeserializeOwned, V: DeserializeOwned>(schema_version: u32) -> u64 {
-    let text = format!("rules {SCHEMA_RULES} version {schema_version} key {} value {}", trace::<K>(), trace::<V>());
-    xxh3_64(text.as_bytes())
+    fingerprint(schema_version, &trace::<K>(), &trace::<V>())
+}
+
+/// The fingerprint of traced types.
+pub(crate) fn fingerprint(schema_version: u32, key: &str, value: &str) -> u64 {
+    xxh3_64(format!("rules {SCHEMA_RULES} version {schema_version} key {key} value {value}").as_bytes())
 }
 
 /// What a type asks of a deserializer, as text.
-fn trace<T: DeserializeOwned>() -> String {
+pub(crate) fn trace<T: DeserializeOwned>() -> String {
     let mut out = String::new();
     // The end of a trace by a refusal is part of the trace; it is the same in every run.
     let refused = T::deserialize(Tracer { out: &mut out, depth: 0 }).is_err();

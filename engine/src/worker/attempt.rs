@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::Thread;
 
-use crate::error::{BuildError, SinkError, SourceError};
+use crate::error::{BuildError, RunError, SinkError, SourceError};
+use crate::recovery::Refusal;
 use crate::snapshot::StoreError;
 use crate::state::StateLoadError;
 
@@ -72,7 +73,18 @@ impl From<StoreError> for Failure {
 impl From<StateLoadError> for Failure {
     fn from(error: StateLoadError) -> Failure {
         match error {
-            StateLoadError::Schema { .. } | StateLoadError::Entry { .. } => Failure::Incompatible(error.to_string()),
+            StateLoadError::Schema { .. } | StateLoadError::Entry { .. } | StateLoadError::Migration { .. } => {
+                Failure::Incompatible(error.to_string())
+            }
+            other => Failure::Fatal(other.to_string()),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        match refusal {
+            Refusal::Foreign { .. } => Failure::Incompatible(refusal.to_string()),
             other => Failure::Fatal(other.to_string()),
         }
     }
@@ -81,6 +93,19 @@ impl From<StateLoadError> for Failure {
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Failure {
         Failure::Fatal(error.to_string())
+    }
+}
+
+/// Of an attempt that nobody will repeat.
+impl From<Failure> for RunError {
+    fn from(failure: Failure) -> RunError {
+        match failure {
+            Failure::Fenced => RunError::Fenced,
+            Failure::Fatal(text) | Failure::Restart(text) => RunError::Fatal(text),
+            Failure::Refused(text) => RunError::Refused(text),
+            Failure::Incompatible(text) => RunError::Incompatible(text),
+            Failure::Unwanted { sink } => RunError::Unwanted { what: sink },
+        }
     }
 }
 

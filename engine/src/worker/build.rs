@@ -39,6 +39,7 @@ use crate::worker::frame::Frame;
 use crate::worker::instance::{FinalCounters, Instance};
 use crate::worker::offload::Offload;
 use crate::worker::ports::{Ack, AckOutput, EdgeOutput, Ports};
+use crate::worker::program::adopt;
 use crate::worker::restore::Restore;
 use crate::worker::snapshotting::Snapshotting;
 use crate::worker::source::SourceInstance;
@@ -82,14 +83,15 @@ enum MadeBody {
 /// Makes and restores this worker's operators.
 pub(crate) fn make(nodes: Vec<Node>, parts: &Parts, setup: &OperatorSetup) -> Result<Vec<Made>, Failure> {
     let mut made = vec![];
-    for Node { id, name, inputs, outputs, make, .. } in nodes {
+    for Node { id, name, inputs, outputs, make, migrations, .. } in nodes {
         let instance = InstanceId { operator: id, worker: parts.worker };
         let setup = OperatorSetup { name: name.clone(), ..setup.clone() };
         let body = match make {
             Make::Source { make, .. } => MadeBody::Source { driver: make(), splits: splits_here(parts, id)? },
             Make::Operator(make) | Make::Sink { make, .. } => {
                 let mut operator = make(&setup)?;
-                let chains = parts.restore.operator(instance, operator.as_mut())?;
+                adopt(operator.as_mut(), &name, &migrations)?;
+                let chains = parts.restore.operator(instance, &name, operator.as_mut())?;
                 MadeBody::Operator { operator, chains }
             }
         };

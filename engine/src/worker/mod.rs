@@ -4,6 +4,8 @@
 //!   run        attempts of one run: build, claim, fence, resolve, settle, start, restart
 //!   recover    what happens before any worker runs
 //!   worker     one worker thread of one attempt
+//!   outlook    what a start would find, without one
+//!   program    what a built job keeps, for the upgrade check
 //!   restore    what a worker gets back          build      recorded graph -> timely operators
 //!   instance, source, ports, snapshotting       one operator instance at run time
 //!   edge, frame                                 what travels between instances, and credit on its way back
@@ -19,7 +21,9 @@ mod edge;
 mod frame;
 mod instance;
 mod offload;
+mod outlook;
 mod ports;
+mod program;
 mod recover;
 mod restore;
 mod run;
@@ -28,4 +32,5 @@ mod source;
 mod thread;
 mod watchdog;
 
+pub use outlook::{Outlook, check_upgrade};
 pub use run::{CHECKPOINTS, explain, run};

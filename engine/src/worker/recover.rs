@@ -3,7 +3,7 @@
 //! Order is everything here: fencing before reading (or an older attempt could still change the facts), the base recorded
 //! before anything is swept, commits before aborts, all of it before the first worker (so that their number plays no part).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,10 +11,9 @@ use cutwater_platform::Platform;
 
 use crate::checkpoint::{BaseRecorded, sweep};
 use crate::config::GuaranteeKind;
-use crate::graph::Plan;
-use crate::id::CheckpointId;
+use crate::id::{CheckpointId, OperatorId};
 use crate::observe::{Phase, Progress};
-use crate::recovery::{Found, Refusal, Resolution, Resume, Want, claim_next, read_facts, resolve};
+use crate::recovery::{Found, Program, Resolution, Resume, Upgrade, Want, claim_next, compare, read_facts, resolve};
 use crate::sink::CommitGroup;
 use crate::snapshot::{
     Base, CheckpointStore, CommittedRecord, FsStore, Manifest, ManifestName, ManifestPoint, Owner, StateFileName,
@@ -28,6 +27,8 @@ pub(crate) struct Recovered {
     pub(crate) owner: Owner,
     /// The checkpoint to restore from; `None` at a fresh start.
     pub(crate) manifest: Option<Arc<Manifest>>,
+    /// What of that goes where in this program.
+    pub(crate) upgrade: Option<Arc<Upgrade>>,
     /// The number of the first checkpoint of this attempt.
     pub(crate) next: CheckpointId,
     /// Nothing is left to do: the final manifest is committed.
@@ -48,7 +49,7 @@ pub(crate) type Groups = BTreeMap<String, Arc<dyn CommitGroup>>;
 pub(crate) fn recover(
     platform: &Platform,
     dir: &Path,
-    plan: &Plan,
+    program: &ProgramHere<'_>,
     wanted: GuaranteeKind,
     groups: &Groups,
     progress: &Progress,
@@ -75,25 +76,9 @@ pub(crate) fn recover(
     progress.phase(Phase::Recovering);
     progress.recovery(|t| t.fence = lap());
 
-    let foreign = |m: &Manifest| {
-        let mine = plan.fingerprint();
-        if wanted == GuaranteeKind::ExactlyOnce && !m.exact {
-            let text = "the job ran at-least-once when it was made, so it may count records that come again. Go on with \
-                        at-least-once, or start in another directory";
-            return Some(text.to_string());
-        }
-        (m.plan.fingerprint != mine).then(|| {
-            let theirs: Vec<&str> = m.plan.operators.iter().map(|o| o.name.as_str()).collect();
-            format!(
-                "it was made by another job graph (fingerprint {:016x}, this one is {mine:016x}); its operators were: {}. Run \
-                 the program that made it, or start in another directory",
-                m.plan.fingerprint,
-                theirs.join(", ")
-            )
-        })
-    };
-    let found = read_facts(store.as_ref(), &owner, CheckpointId::default(), foreign).map_err(refused)?;
+    let found = read_facts(store.as_ref(), &owner, CheckpointId::default(), |m| foreign(m, wanted)).map_err(refused)?;
     let resolution = resolve(&found.facts, Want::Newest);
+    let upgrade = program.check(&resolution, &found)?.map(Arc::new);
     platform.crash.reach("recovery.resolved");
     progress.recovery(|t| t.facts = lap());
 
@@ -112,6 +97,7 @@ pub(crate) fn recover(
                 store,
                 owner,
                 manifest: None,
+                upgrade: None,
                 next,
                 finished: false,
                 timeline: vec![],
@@ -120,7 +106,7 @@ pub(crate) fn recover(
                 aborted,
             }
         }
-        Resolution::Resume(resume) => go_on(platform, store, owner, found, resume, groups)?,
+        Resolution::Resume(resume) => Recovered { upgrade, ..go_on(platform, store, owner, found, resume, groups)? },
         Resolution::Finished { manifest } => {
             let (manifest, published) = found.manifests.get(&manifest).expect("resolved from it");
             let kept = Kept::of(manifest, published.manifest_checksum(), true);
@@ -129,6 +115,7 @@ pub(crate) fn recover(
                 store,
                 owner,
                 manifest,
+                upgrade: None,
                 next,
                 finished: true,
                 timeline: vec![kept],
@@ -141,14 +128,64 @@ pub(crate) fn recover(
             tracing::warn!(by = by.0, "a newer attempt has taken over");
             return Err(Failure::Fenced);
         }
-        Resolution::Refuse(refusal @ Refusal::Foreign { .. }) => {
-            return Err(Failure::Incompatible(refusal.to_string()));
-        }
-        Resolution::Refuse(refusal) => return Err(Failure::Fatal(refusal.to_string())),
+        Resolution::Refuse(refusal) => return Err(refusal.into()),
     };
     progress.settled(recovered.recommitted, recovered.found_committed, recovered.aborted);
     progress.recovery(|t| t.settle = lap());
     Ok(recovered)
+}
+
+/// Why a job that is promised this can't go on from a manifest, whatever its graph is.
+pub(crate) fn foreign(manifest: &Manifest, wanted: GuaranteeKind) -> Option<String> {
+    let text = "the job ran at-least-once when it was made, so it may count records that come again. Go on with \
+                at-least-once, or start in another directory";
+    (wanted == GuaranteeKind::ExactlyOnce && !manifest.exact).then(|| text.to_string())
+}
+
+/// The program that goes on, for the upgrade check.
+pub(crate) struct ProgramHere<'a> {
+    pub(crate) program: &'a Program,
+    /// What may be dropped.
+    pub(crate) allowed: &'a BTreeSet<String>,
+    /// Lists the splits of its sources: only done for a job that goes on, since the input of a finished one may be gone.
+    pub(crate) splits: Box<dyn Fn() -> Result<HashMap<OperatorId, Vec<String>>, Failure> + 'a>,
+}
+
+impl ProgramHere<'_> {
+    /// What of the checkpoint goes where; an error before anything is recorded if that isn't clear.
+    fn check(&self, resolution: &Resolution, found: &Found) -> Result<Option<Upgrade>, Failure> {
+        let upgrade = self.look(resolution, found)?;
+        if let Some(upgrade) = &upgrade {
+            if upgrade.problems().next().is_some() {
+                let text =
+                    format!("this program can't go on from the checkpoint as it is. What would become of it {upgrade}");
+                return Err(Failure::Incompatible(text));
+            }
+            if upgrade.changes_something() {
+                tracing::warn!("going on with a changed program, {upgrade}");
+            }
+        }
+        Ok(upgrade)
+    }
+
+    /// What would become of the checkpoint; `None` if there is none, or if it is the last.
+    pub(crate) fn look(&self, resolution: &Resolution, found: &Found) -> Result<Option<Upgrade>, Failure> {
+        let (name, is_final) = match resolution {
+            Resolution::Resume(resume) => (resume.manifest, resume.is_final),
+            Resolution::Finished { manifest } => (*manifest, true),
+            Resolution::Fresh { .. } | Resolution::Fenced { .. } | Resolution::Refuse(_) => return Ok(None),
+        };
+        let (manifest, _) = found.manifests.get(&name).expect("resolved from it");
+        if is_final {
+            let other = manifest.plan.fingerprint != self.program.fingerprint;
+            let text = format!(
+                "checkpoint {name} is final: the job has finished, and was another job graph. A changed one has nothing to go \
+                 on from: run the program that made it, or start in another directory"
+            );
+            return if other { Err(Failure::Incompatible(text)) } else { Ok(None) };
+        }
+        Ok(Some(compare(manifest, &self.program.clone().with_splits(&(self.splits)()?), self.allowed)))
+    }
 }
 
 fn go_on(
@@ -209,6 +246,7 @@ fn go_on(
         store,
         owner,
         manifest,
+        upgrade: None,
         next: resume.next,
         finished: resume.is_final,
         timeline,

@@ -8,7 +8,7 @@ use crate::exchange::{GroupAssignment, KeyGroups};
 use crate::id::{InstanceId, OperatorId, WorkerIndex};
 use crate::observe;
 use crate::operator::{Operator, Saved, SavedInstance};
-use crate::recovery::state_pieces;
+use crate::recovery::{Upgrade, state_pieces};
 use crate::snapshot::{Chain, CheckpointStore, Manifest, StateFileReader};
 use crate::source::SplitState;
 use crate::state::{KeyedState, Ownership};
@@ -19,6 +19,8 @@ use crate::worker::attempt::Failure;
 pub(crate) struct Restore {
     /// `None` at a fresh start.
     pub(crate) manifest: Option<Arc<Manifest>>,
+    /// Which of its operators is which of ours; there whenever the manifest is.
+    pub(crate) upgrade: Option<Arc<Upgrade>>,
     pub(crate) store: Option<Arc<dyn CheckpointStore>>,
     pub(crate) worker: WorkerIndex,
     pub(crate) assignment: GroupAssignment,
@@ -29,9 +31,18 @@ impl Restore {
         self.manifest.as_ref().is_some_and(|m| m.workers == self.assignment.workers().get())
     }
 
-    /// What an instance had counted. With another number of workers the first one takes all.
+    /// The operator of the manifest whose state this one takes.
+    fn origin(&self, operator: OperatorId) -> Option<OperatorId> {
+        self.upgrade.as_ref().and_then(|upgrade| upgrade.origin(operator))
+    }
+
+    /// What an instance had counted; nothing after the graph has changed, since the books would never balance: edges are others.
+    /// With another number of workers the first one takes all.
     pub(crate) fn counters(&self, operator: OperatorId, fresh: Counters) -> Counters {
         let Some(manifest) = &self.manifest else { return fresh };
+        if self.upgrade.as_ref().is_some_and(|upgrade| !upgrade.same_graph) {
+            return fresh;
+        }
         let mut sum = fresh;
         for snapshot in manifest.snapshots.iter().filter(|s| s.instance.operator == operator) {
             let mine = match self.same_workers() {
@@ -48,8 +59,13 @@ impl Restore {
     /// Where the splits of a source stood.
     pub(crate) fn splits(&self, operator: OperatorId) -> Result<Vec<SplitState>, Failure> {
         let Some(manifest) = &self.manifest else { return Ok(vec![]) };
-        let blobs = manifest.snapshots.iter().filter(|s| s.instance.operator == operator).flat_map(|s| &s.blobs);
+        let Some(origin) = self.origin(operator) else { return Ok(vec![]) };
+        let forgotten = |split: &str| {
+            self.upgrade.as_ref().is_some_and(|u| u.forgotten_splits.contains(&(operator, split.to_owned())))
+        };
+        let blobs = manifest.snapshots.iter().filter(|s| s.instance.operator == origin).flat_map(|s| &s.blobs);
         blobs
+            .filter(|blob| !forgotten(&blob.name))
             .map(|blob| {
                 postcard::from_bytes(&blob.bytes)
                     .map_err(|e| Failure::Fatal(format!("the position of split {:?} in the manifest: {e}", blob.name)))
@@ -58,10 +74,26 @@ impl Restore {
     }
 
     /// Gives an operator its small state and its keyed state back; returns the chains its next snapshots go on with.
-    pub(crate) fn operator(&self, id: InstanceId, operator: &mut dyn Operator) -> Result<Vec<Chain>, Failure> {
+    pub(crate) fn operator(
+        &self,
+        id: InstanceId,
+        name: &str,
+        operator: &mut dyn Operator,
+    ) -> Result<Vec<Chain>, Failure> {
+        self.operator_named(id, operator).map_err(|failure| match failure {
+            Failure::Incompatible(text) => Failure::Incompatible(format!("operator {name:?}: {text}")),
+            other => other,
+        })
+    }
+
+    fn operator_named(&self, id: InstanceId, operator: &mut dyn Operator) -> Result<Vec<Chain>, Failure> {
         let states = operator.states();
         let fresh = |state: &dyn KeyedState| Chain::new(state.name().clone(), state.schema());
         let Some(manifest) = &self.manifest else {
+            return Ok(states.iter().map(|s| fresh(&*s.borrow())).collect());
+        };
+        let Some(origin) = self.origin(id.operator) else {
+            // It is new in this version of the program.
             return Ok(states.iter().map(|s| fresh(&*s.borrow())).collect());
         };
         let then = GroupAssignment::new(
@@ -71,15 +103,15 @@ impl Restore {
         );
         let mut chains = vec![];
         for state in &states {
-            chains.push(self.state(manifest, id.operator, &mut *state.borrow_mut(), then)?);
+            chains.push(self.state(manifest, id.operator, origin, &mut *state.borrow_mut(), then)?);
         }
         let saved = Saved {
-            instances: saved_instances(manifest, id.operator, then),
+            instances: saved_instances(manifest, origin, then),
             worker: self.worker,
             groups: self.assignment.range_of(self.worker),
             same_workers: self.same_workers(),
         };
-        operator.restore(&saved).map_err(|e| Failure::Incompatible(format!("restoring {id}: {e}")))?;
+        operator.restore(&saved).map_err(|e| Failure::Incompatible(format!("restoring it: {e}")))?;
         Ok(chains)
     }
 
@@ -87,6 +119,7 @@ impl Restore {
         &self,
         manifest: &Manifest,
         operator: OperatorId,
+        origin: OperatorId,
         state: &mut dyn KeyedState,
         then: GroupAssignment,
     ) -> Result<Chain, Failure> {
@@ -94,11 +127,13 @@ impl Restore {
         let pieces = state_pieces(self.assignment.groups(), then.workers(), self.assignment.workers(), self.worker);
         let mut own_chain = None;
         for piece in pieces {
-            let from = InstanceId { operator, worker: piece.from };
+            let from = InstanceId { operator: origin, worker: piece.from };
             let chain = manifest.snapshot(from).and_then(|s| s.chains.iter().find(|c| c.name == state.name().as_str()));
             let Some(chain) = chain else { continue };
             self.load_chain(chain, state, &owned)?;
-            if self.same_workers() {
+            // A chain goes on if its next file can be a delta on top of it: the same instance, by whose number files are named,
+            // and the same types.
+            if self.same_workers() && origin == operator && chain.schema == state.schema() {
                 own_chain = Some(chain.clone());
             }
         }

@@ -1,5 +1,6 @@
 //! A run: attempt after attempt until the job is finished, stopped, or beyond help.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,9 +21,11 @@ use crate::graph::validate::validate;
 use crate::graph::{Environment, Job, Plan};
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId};
 use crate::observe::{Connector, Control, Explanation, Phase, Report, books};
+use crate::recovery::Program;
 use crate::snapshot::{Manifest, StoreError};
 use crate::worker::attempt::{AttemptState, Failure};
-use crate::worker::recover::{Groups, Recovered, recover};
+use crate::worker::program::program_of;
+use crate::worker::recover::{Groups, ProgramHere, Recovered, recover};
 use crate::worker::restore::key_groups_of;
 use crate::worker::thread::{BuildFn, Orders, Outcome, work};
 use crate::worker::watchdog::Watchdog;
@@ -66,7 +69,7 @@ pub fn explain(
 }
 
 /// What stays the same over the attempts of a run.
-struct Run<'a> {
+pub(crate) struct Run<'a> {
     build: BuildFn,
     options: &'a Options,
     control: &'a Control,
@@ -75,6 +78,7 @@ struct Run<'a> {
     groups: Arc<Groups>,
     /// The graph that was built on this thread: its sources list their splits, the rest of it is never run.
     built: Job,
+    program: OnceCell<Program>,
     since: Duration,
     report: Mutex<Partial>,
 }
@@ -88,7 +92,7 @@ struct Partial {
 }
 
 impl<'a> Run<'a> {
-    fn prepare(build: BuildFn, options: &'a Options, control: &'a Control) -> Result<Run<'a>, RunError> {
+    pub(crate) fn prepare(build: BuildFn, options: &'a Options, control: &'a Control) -> Result<Run<'a>, RunError> {
         check(options)?;
         let since = options.platform.clock.monotonic();
         control.progress().phase(Phase::Building);
@@ -102,7 +106,18 @@ impl<'a> Run<'a> {
         let (plan, groups) = (Plan::of(&inner), Arc::new(groups_of(&inner)));
         drop(inner);
         let report = Mutex::default();
-        Ok(Run { build, options, control, environment, plan, groups, built: job, since, report })
+        Ok(Run {
+            build,
+            options,
+            control,
+            environment,
+            plan,
+            groups,
+            built: job,
+            program: OnceCell::new(),
+            since,
+            report,
+        })
     }
 
     fn attempts(self) -> Result<Report, RunError> {
@@ -116,15 +131,12 @@ impl<'a> Run<'a> {
                 Err(failure) => failure,
             };
             let text = match failure {
-                Failure::Fenced => return Err(RunError::Fenced),
-                Failure::Fatal(text) => return Err(RunError::Fatal(text)),
-                Failure::Refused(text) => return Err(RunError::Refused(text)),
-                Failure::Incompatible(text) => return Err(RunError::Incompatible(text)),
                 Failure::Unwanted { sink } if self.has_one_output_and_no_promise() => {
                     return Err(RunError::Unwanted { what: sink });
                 }
                 Failure::Unwanted { .. } => return Err(RunError::Fatal(failure.to_string())),
                 Failure::Restart(text) => text,
+                beyond_help => return Err(beyond_help.into()),
             };
             tracing::warn!(failure = text, "the attempt failed");
             failed += 1;
@@ -163,13 +175,15 @@ impl<'a> Run<'a> {
             Guarantee::AtLeastOnce(_) | Guarantee::ExactlyOnce(_) => {
                 let dir = self.options.dir.join(CHECKPOINTS);
                 let wanted = self.options.guarantee.kind();
-                Some(recover(platform, &dir, &self.plan, wanted, &self.groups, &progress)?)
+                Some(recover(platform, &dir, &self.here()?, wanted, &self.groups, &progress)?)
             }
         };
         if let Some(recovered) = &recovered {
             self.report.lock().unwrap_or_else(PoisonError::into_inner).aborted += recovered.aborted as u64;
             let from = recovered.manifest.as_ref().map_or(CheckpointId::default(), |m| m.checkpoint);
-            progress.resumed(from, recovered.manifest.as_ref().map_or(0, |m| read_so_far(m, &self.plan)));
+            let same_graph = recovered.upgrade.as_ref().is_none_or(|upgrade| upgrade.same_graph);
+            let counted = recovered.manifest.as_ref().filter(|_| same_graph);
+            progress.resumed(from, counted.map_or(0, |m| read_so_far(m, &self.plan)));
             if recovered.finished {
                 return Ok(self.report_of_finished(recovered));
             }
@@ -210,6 +224,21 @@ impl<'a> Run<'a> {
         }
         progress.phase(Phase::Finished);
         Ok(self.report(&orders, outcomes))
+    }
+
+    /// The program, for the upgrade check.
+    pub(crate) fn here(&self) -> Result<ProgramHere<'_>, Failure> {
+        let splits = Box::new(|| self.list_splits());
+        Ok(ProgramHere { program: self.program()?, allowed: &self.options.allow_dropped, splits })
+    }
+
+    /// What the built job keeps.
+    fn program(&self) -> Result<&Program, Failure> {
+        if self.program.get().is_none() {
+            let program = program_of(&self.built, &self.plan, &self.environment)?;
+            self.program.set(program).expect("nobody else sets it");
+        }
+        Ok(self.program.get().expect("just set"))
     }
 
     /// Starts the workers and waits until all have left.

@@ -136,6 +136,7 @@ fn live(
         worker: index,
         restore: Restore {
             manifest: orders.recovered.as_ref().and_then(|r| r.manifest.clone()),
+            upgrade: orders.recovered.as_ref().and_then(|r| r.upgrade.clone()),
             store: orders.recovered.as_ref().map(|r| r.store.clone()),
             worker: index,
             assignment: orders.assignment,
