@@ -1,8 +1,8 @@
-//! From kill -9, and from a panic, to the first committed output, by phase, with a million keys of state.
+//! From kill -9, and from a panic, to the first committed output, by phase, with a million keys of state or as many as are told.
 //!
-//! `cargo bench -p cutwater-benches --bench recovery [-- --kills N]`
+//! `cargo bench -p cutwater-benches --bench recovery [-- --kills N --keys N]`
 //!
-//! The job counts a million uniform keys and writes a sample of its counts to the log. A child process runs it; the parent
+//! The job counts so many uniform keys and writes a sample of its counts to the log. A child process runs it; the parent
 //! kills it with SIGKILL once the state is full and two checkpoints are committed, starts it again, and reads the phases from
 //! what the new process says; the clock of *kill to first commit* is the parent's. Panics are measured within one process.
 
@@ -25,19 +25,22 @@ use cutwater_operators::prelude::*;
 use cutwater_platform::{Clock, SystemClock};
 use cutwater_sources_sinks::log::JobLog;
 
-const KEYS: u64 = 1_000_000;
+/// The state is full when this many records per key were read: e^-14 of the keys are missing then.
+const FULL: u64 = 14;
 const PHASES: [&str; 7] = ["total", "claim", "fence", "facts", "settle", "load", "first commit"];
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
+    let number = |flag: &str| args.iter().position(|a| a == flag).map(|at| args[at + 1].parse().expect("a number"));
+    let keys = number("--keys").unwrap_or(1_000_000);
     if let Some(at) = args.iter().position(|a| a == "--child") {
-        return child(Path::new(&args[at + 1]));
+        return child(Path::new(&args[at + 1]), keys);
     }
-    let kills = args.iter().position(|a| a == "--kills").map_or(7, |at| args[at + 1].parse().expect("a number"));
+    let kills = number("--kills").unwrap_or(7) as usize;
     let dir = tempfile::tempdir().expect("a temporary directory");
-    println!("recovery, {KEYS} keys, 2 workers, {kills} kills and {kills} panics; {}", machine(dir.path()));
+    println!("recovery, {keys} keys, 2 workers, {kills} kills and {kills} panics; {}", machine(dir.path()));
 
-    let (waits, killed) = kill(&dir.path().join("killed"), kills);
+    let (waits, killed) = kill(&dir.path().join("killed"), kills, keys);
     print("after kill -9, in the new process", &killed);
     let waits = spread(waits);
     println!(
@@ -45,7 +48,7 @@ fn main() {
         waits.median, waits.min, waits.max
     );
 
-    let panicked = panic_and_recover(&dir.path().join("panicked"), kills);
+    let panicked = panic_and_recover(&dir.path().join("panicked"), kills, keys);
     print("after a panic, in the same process", &panicked);
 }
 
@@ -68,9 +71,9 @@ fn print(title: &str, times: &[RecoveryTimes]) {
 }
 
 /// Counts for ever; every 1000th count of a key goes to the log, so that each checkpoint has output to commit.
-fn job(job: &Job, fuse: Arc<AtomicBool>) -> Result<(), BuildError> {
+fn job(job: &Job, keys: u64, fuse: Arc<AtomicBool>) -> Result<(), BuildError> {
     let log = job.log();
-    job.source("keys", UniformKeys { keys: KEYS, splits: 2, per_split: u64::MAX >> 8 })
+    job.source("keys", UniformKeys { keys, splits: 2, per_split: u64::MAX >> 8 })
         .inspect(move |_| {
             if fuse.load(Ordering::Relaxed) && fuse.swap(false, Ordering::SeqCst) {
                 panic!("the fuse burnt");
@@ -92,7 +95,7 @@ fn options(dir: &Path) -> Options {
 }
 
 /// Runs until killed, saying when an attempt has committed for the first time and then each commit.
-fn child(dir: &Path) {
+fn child(dir: &Path, keys: u64) {
     let control = Control::new();
     let watch = control.clone();
     std::thread::scope(|scope| {
@@ -112,7 +115,7 @@ fn child(dir: &Path) {
             }
         });
         let fuse = Arc::new(AtomicBool::new(false));
-        run(move |j| job(j, fuse.clone()), &options(dir), &control).expect("runs until killed");
+        run(move |j| job(j, keys, fuse.clone()), &options(dir), &control).expect("runs until killed");
     });
 }
 
@@ -122,9 +125,15 @@ struct Running {
 }
 
 impl Running {
-    fn start(dir: &Path) -> Running {
+    fn start(dir: &Path, keys: u64) -> Running {
         let me = std::env::current_exe().expect("this program has a path");
-        let mut child = Command::new(me).arg("--child").arg(dir).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut child = Command::new(me)
+            .arg("--child")
+            .arg(dir)
+            .args(["--keys", &keys.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         Running { child, lines }
     }
@@ -145,18 +154,17 @@ impl Running {
     }
 }
 
-fn kill(dir: &Path, kills: usize) -> (Vec<f64>, Vec<RecoveryTimes>) {
+fn kill(dir: &Path, kills: usize, keys: u64) -> (Vec<f64>, Vec<RecoveryTimes>) {
     let clock = SystemClock::new();
-    let mut running = Running::start(dir);
-    // Full state: with 14 records per key on average hardly a key is missing.
-    while running.commit().0 < 14 * KEYS {}
+    let mut running = Running::start(dir, keys);
+    while running.commit().0 < FULL * keys {}
     let (mut waits, mut times) = (vec![], vec![]);
     for _ in 0..kills {
         running.commit();
         running.commit();
         let killed_at = clock.monotonic();
         running.kill();
-        running = Running::start(dir);
+        running = Running::start(dir, keys);
         let (_, recovery) = running.commit();
         waits.push((clock.monotonic() - killed_at).as_secs_f64() * 1e3);
         times.push(recovery);
@@ -165,7 +173,7 @@ fn kill(dir: &Path, kills: usize) -> (Vec<f64>, Vec<RecoveryTimes>) {
     (waits, times)
 }
 
-fn panic_and_recover(dir: &Path, panics: usize) -> Vec<RecoveryTimes> {
+fn panic_and_recover(dir: &Path, panics: usize, keys: u64) -> Vec<RecoveryTimes> {
     // With RUST_BACKTRACE the default hook spends tens of milliseconds on a panic.
     std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
     let (control, fuse) = (Control::new(), Arc::new(AtomicBool::new(false)));
@@ -175,14 +183,14 @@ fn panic_and_recover(dir: &Path, panics: usize) -> Vec<RecoveryTimes> {
     options.restart_backoff = Duration::ZERO;
     let mut times = vec![];
     std::thread::scope(|scope| {
-        let runner = scope.spawn(move || run(move |j| job(j, fuse.clone()), &options, &control));
+        let runner = scope.spawn(move || run(move |j| job(j, keys, fuse.clone()), &options, &control));
         let clock = SystemClock::new();
         let wait = |until: &dyn Fn() -> bool| {
             while !until() {
                 clock.sleep(Duration::from_micros(200));
             }
         };
-        wait(&|| watch.seen().read > 14 * KEYS);
+        wait(&|| watch.seen().read > FULL * keys);
         for _ in 0..panics {
             let (attempt, committed) = (watch.seen().attempt, watch.seen().committed);
             wait(&|| watch.seen().committed.0 > committed.0 + 1);
