@@ -6,7 +6,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cutwater_platform::files::temporary_name;
 use cutwater_platform::{Files, IoContext, IoError, Open, Platform};
 
 use crate::codec::{Cursor, Put};
@@ -113,7 +112,7 @@ pub(crate) fn publish(platform: &Platform, log_dir: &Path, image: &BaseImage<'_>
         }
     };
     let path = dir.join(name(older.last().map_or(1, |last| last + 1)));
-    let temporary = temporary_name(&path);
+    let temporary = files.temporary_name(&path);
     if files.exists(&temporary).at("look at", &temporary)? {
         files.remove_file(&temporary).at("remove", &temporary)?;
     }

@@ -152,7 +152,7 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// # Errors
     /// The operating system's; `AlreadyExists` when the name was taken.
     fn publish_bytes(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let temporary = temporary_name(path);
+        let temporary = self.temporary_name(path);
         let file = self.open(&temporary, Open::CreateNew)?;
         file.write_all_at(bytes, 0)?;
         file.sync_data()?;
@@ -163,11 +163,17 @@ pub trait Files: Send + Sync + fmt::Debug {
         }
         self.sync_dir(path.parent().unwrap_or(Path::new(".")))
     }
+
+    /// The name under which the file at `path` is prepared: beside it, and of this caller's own. A simulated disk has names of its
+    /// own, which are the same in each run.
+    fn temporary_name(&self, path: &Path) -> PathBuf {
+        temporary_name(path)
+    }
 }
 
 /// The name under which a file is prepared: beside it, and of this caller's own, because two processes may be preparing the same
 /// thing, and with one name between them one could publish what the other is still writing.
-pub fn temporary_name(path: &Path) -> PathBuf {
+fn temporary_name(path: &Path) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}-{}.tmp", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));

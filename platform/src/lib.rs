@@ -12,7 +12,7 @@
 //! spawns its own worker threads). Everything durable goes through [`Files`]: a crash test is then a backend, not a mock.
 //!
 //! Reading order: [`files`] (what is asked of a disk, and what it must promise), [`aligned`] (buffers for synced writes),
-//! [`os_files`], [`spawn`] (tasks that a thread or a test can step), [`completion`] (waiting for one answer), [`clock`],
+//! [`os_files`], [`spawn`] (tasks that a thread or a test can step), [`turns`] (threads that run one after the other), [`completion`] (waiting for one answer), [`clock`],
 //! [`random`], [`crash`] (named points at which a test, or a real `kill -9`, may strike).
 
 #![forbid(unsafe_code)]
@@ -25,6 +25,7 @@ pub mod files;
 pub mod os_files;
 pub mod random;
 pub mod spawn;
+pub mod turns;
 
 use std::sync::Arc;
 
@@ -35,7 +36,8 @@ pub use crash::{CrashHook, CrashPoints, KillSelf};
 pub use files::{DirEntry, File, Files, IoContext, IoError, Lock, Open};
 pub use os_files::OsFiles;
 pub use random::{OsRandom, Random, SplitMix};
-pub use spawn::{Inline, Spawn, Step, Task, TaskHandle, Threads};
+pub use spawn::{Inline, Spawn, Step, Stepped, Task, TaskHandle, Threads};
+pub use turns::{Did, Turn, Turns};
 
 /// The world a part of Cutwater lives in: files, clock, randomness, threads and crash points.
 ///

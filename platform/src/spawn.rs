@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::Turns;
+
 /// What a task wants after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -37,6 +39,10 @@ pub trait Spawn: Send + Sync + fmt::Debug {
     fn is_inline(&self) -> bool;
     /// Inline executors run one step of a ready task and say whether there was one. Threads answer false.
     fn help(&self) -> bool;
+    /// Whoever decides which worker may run, if workers take turns. On real threads nobody does.
+    fn turns(&self) -> Option<Arc<dyn Turns>> {
+        None
+    }
 }
 
 /// Wakes and joins a task. Dropping the handle lets the task go on.
@@ -116,11 +122,17 @@ pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 pub struct Threads;
 
 /// Marks the task finished even when it unwinds.
-struct FinishOnDrop(Arc<Control>);
+struct FinishOnDrop {
+    control: Arc<Control>,
+    /// False once it is known that the task goes on.
+    unless_told: bool,
+}
 
 impl Drop for FinishOnDrop {
     fn drop(&mut self) {
-        self.0.finished.store(true, Ordering::SeqCst);
+        if self.unless_told {
+            self.control.finished.store(true, Ordering::SeqCst);
+        }
     }
 }
 
@@ -129,19 +141,19 @@ impl Spawn for Threads {
         let handle = TaskHandle::new();
         let control = handle.control.clone();
         let run = move || {
-            let control = FinishOnDrop(control);
+            let FinishOnDrop { control, .. } = &FinishOnDrop { control, unless_told: true };
             loop {
-                control.0.woken.store(false, Ordering::SeqCst);
+                control.woken.store(false, Ordering::SeqCst);
                 match task.step() {
                     Step::Again => {}
                     Step::Done => return,
                     Step::Idle => {
-                        while !control.0.woken.load(Ordering::SeqCst) {
+                        while !control.woken.load(Ordering::SeqCst) {
                             std::thread::park();
                         }
                     }
                     Step::Wait(how_long) => {
-                        if !control.0.woken.load(Ordering::SeqCst) {
+                        if !control.woken.load(Ordering::SeqCst) {
                             std::thread::park_timeout(how_long);
                         }
                     }
@@ -166,13 +178,50 @@ impl Spawn for Threads {
     }
 }
 
-/// A task that isn't running, and what its handles see.
-type Waiting = (Arc<Control>, Box<dyn Task>);
+/// A task that somebody steps by hand: what an inline executor is made of.
+pub struct Stepped {
+    control: Arc<Control>,
+    task: Box<dyn Task>,
+}
+
+impl fmt::Debug for Stepped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_ready() { "Stepped(ready)" } else { "Stepped(idle)" })
+    }
+}
+
+impl Stepped {
+    /// A task that hasn't begun and is ready to, and its handle.
+    pub fn new(task: Box<dyn Task>) -> (Stepped, TaskHandle) {
+        let handle = TaskHandle::new();
+        (Stepped { control: handle.control.clone(), task }, handle)
+    }
+
+    /// True when it was woken since its last step, or asked to be stepped again.
+    pub fn is_ready(&self) -> bool {
+        self.control.woken.load(Ordering::SeqCst)
+    }
+
+    /// One step on the calling thread. After [`Step::Done`], and after a panic, its handle says that it is finished.
+    pub fn step(&mut self) -> Step {
+        self.control.woken.store(false, Ordering::SeqCst);
+        // Whose thread a task is on is known only while it is stepped.
+        *self.control.waker.lock().expect("no panic while waking") = Some(std::thread::current());
+        let mut finish = FinishOnDrop { control: self.control.clone(), unless_told: true };
+        let step = self.task.step();
+        finish.unless_told = step == Step::Done;
+        *self.control.waker.lock().expect("no panic while waking") = None;
+        if step == Step::Again {
+            self.control.woken.store(true, Ordering::SeqCst);
+        }
+        step
+    }
+}
 
 /// Runs tasks on the thread that waits for them, in the order in which they were started.
 #[derive(Default, Clone)]
 pub struct Inline {
-    tasks: Arc<Mutex<VecDeque<Waiting>>>,
+    tasks: Arc<Mutex<VecDeque<Stepped>>>,
 }
 
 impl Inline {
@@ -195,8 +244,8 @@ impl fmt::Debug for Inline {
 
 impl Spawn for Inline {
     fn spawn(&self, _name: &str, task: Box<dyn Task>) -> TaskHandle {
-        let handle = TaskHandle::new();
-        self.tasks.lock().expect("no panic while spawning").push_back((handle.control.clone(), task));
+        let (stepped, handle) = Stepped::new(task);
+        self.tasks.lock().expect("no panic while spawning").push_back(stepped);
         handle
     }
 
@@ -207,24 +256,13 @@ impl Spawn for Inline {
     fn help(&self) -> bool {
         let ready = {
             let mut tasks = self.tasks.lock().expect("no panic while helping");
-            let index = tasks.iter().position(|(control, _)| control.woken.load(Ordering::SeqCst));
+            let index = tasks.iter().position(Stepped::is_ready);
             index.and_then(|i| tasks.remove(i))
         };
         // The task is out of the list while it runs: it may spawn or wake others.
-        let Some((control, mut task)) = ready else { return false };
-        control.woken.store(false, Ordering::SeqCst);
-        // Whose thread a task is on is known only while it is stepped.
-        *control.waker.lock().expect("no panic while waking") = Some(std::thread::current());
-        let step = task.step();
-        *control.waker.lock().expect("no panic while waking") = None;
-        match step {
-            Step::Done => control.finished.store(true, Ordering::SeqCst),
-            step => {
-                if step == Step::Again {
-                    control.woken.store(true, Ordering::SeqCst);
-                }
-                self.tasks.lock().expect("no panic while helping").push_back((control, task));
-            }
+        let Some(mut task) = ready else { return false };
+        if task.step() != Step::Done {
+            self.tasks.lock().expect("no panic while helping").push_back(task);
         }
         true
     }

@@ -57,6 +57,7 @@ struct Inner {
     reached: BTreeMap<&'static str, u64>,
     armed: Vec<Armed>,
     struck: Vec<Strike>,
+    order: u64,
 }
 
 #[derive(Debug)]
@@ -106,6 +107,11 @@ impl CrashCounts {
         self.inner().struck.clone()
     }
 
+    /// A hash of the points in the order in which they were reached, over all lives.
+    pub fn order(&self) -> u64 {
+        self.inner().order
+    }
+
     /// Which of the `listed` points were never reached.
     pub fn missing<'a>(&self, listed: &[&'a str]) -> Vec<&'a str> {
         let inner = self.inner();
@@ -124,6 +130,8 @@ impl CrashHook for CrashCounts {
         {
             let mut inner = self.inner();
             *inner.reached.entry(point).or_default() += 1;
+            let mixed = point.bytes().fold(inner.order, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01B3));
+            inner.order = mixed.rotate_left(17);
             let mut index = 0;
             while index < inner.armed.len() {
                 let armed = &mut inner.armed[index];

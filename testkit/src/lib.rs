@@ -37,7 +37,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! Reading order: [`disk`] (what a power cut leaves), [`refusing`] (files that can't be made), [`clock`], [`sim`] (the whole machine), [`crash`] (points, counts,
+//! Reading order: [`disk`] (what a power cut leaves), [`refusing`] (files that can't be made), [`clock`], [`scheduler`] (who runs when), [`sim`] (the whole machine), [`crash`] (points, counts,
 //! schedules), [`history`] (what was asked and answered), [`checker`] (what is wrong with it), [`diff`] (two sequences
 //! compared). How to run and replay: `docs/testing.md`.
 //!
@@ -52,6 +52,7 @@ pub mod diff;
 pub mod disk;
 pub mod history;
 pub mod refusing;
+pub mod scheduler;
 pub mod sim;
 
 pub use checker::{Anomaly, AnomalyKind, Report, assert_clean, check};
@@ -61,4 +62,5 @@ pub use diff::{multiset_diff, sequence_diff};
 pub use disk::{DiskOp, LossPolicy, NamePolicy, SimDisk, SyncFault, TraceEntry};
 pub use history::{Attempt, Call, Checkpoint, History, Op, Outcome, Recorder, TxnId, Value};
 pub use refusing::RefusingFiles;
+pub use scheduler::{Scheduler, SchedulerLimits};
 pub use sim::SimPlatform;

@@ -77,6 +77,10 @@ impl RefusingFiles {
 }
 
 impl Files for RefusingFiles {
+    fn temporary_name(&self, path: &Path) -> PathBuf {
+        self.disk.temporary_name(path)
+    }
+
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
         if how != Open::Read && (self.which)(path) && self.refuses(path) {
             return Err(io::ErrorKind::QuotaExceeded.into());

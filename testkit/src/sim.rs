@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cutwater_platform::random::Seeded;
 use cutwater_platform::{Inline, Platform, Random, Spawn, Threads};
 
-use crate::{CrashAction, CrashCounts, LossPolicy, SimClock, SimDisk};
+use crate::{CrashAction, CrashCounts, LossPolicy, Scheduler, SimClock, SimDisk};
 
 /// A machine to run code on. The same seed gives the same run, as long as tasks are inline (the default).
 ///
@@ -35,6 +35,7 @@ pub struct SimPlatform {
 #[derive(Clone, Debug)]
 enum Tasks {
     Inline(Inline),
+    Scheduled(Scheduler),
     Threads,
 }
 
@@ -56,6 +57,18 @@ impl SimPlatform {
         }
     }
 
+    /// The same machine with a [`Scheduler`]: workers of a job take turns, in an order that comes from the seed. Runs of whole jobs
+    /// are the same for the same seed.
+    #[must_use]
+    pub fn with_scheduler(mut self) -> SimPlatform {
+        self.tasks = Tasks::Scheduled(self.new_scheduler(self.disk.clone()));
+        self
+    }
+
+    fn new_scheduler(&self, disk: SimDisk) -> Scheduler {
+        Scheduler::new(self.random.next_u64(), self.clock.clone(), disk)
+    }
+
     /// The same machine with a thread for each task. Runs are no longer the same for the same seed.
     #[must_use]
     pub fn with_threads(mut self) -> SimPlatform {
@@ -67,6 +80,7 @@ impl SimPlatform {
     pub fn platform(&self) -> Platform {
         let spawn: Arc<dyn Spawn> = match &self.tasks {
             Tasks::Inline(inline) => Arc::new(inline.clone()),
+            Tasks::Scheduled(scheduler) => Arc::new(scheduler.clone()),
             Tasks::Threads => Arc::new(Threads),
         };
         Platform {
@@ -93,11 +107,19 @@ impl SimPlatform {
         &self.clock
     }
 
-    /// The inline tasks of this life; `None` with threads.
+    /// The inline tasks of this life; `None` with a scheduler or threads.
     pub fn inline(&self) -> Option<&Inline> {
         match &self.tasks {
             Tasks::Inline(inline) => Some(inline),
-            Tasks::Threads => None,
+            Tasks::Scheduled(_) | Tasks::Threads => None,
+        }
+    }
+
+    /// The scheduler of this life, if there is one.
+    pub fn scheduler(&self) -> Option<&Scheduler> {
+        match &self.tasks {
+            Tasks::Scheduled(scheduler) => Some(scheduler),
+            Tasks::Inline(_) | Tasks::Threads => None,
         }
     }
 
@@ -129,6 +151,7 @@ impl SimPlatform {
         self.crashes.disarm();
         let tasks = match &self.tasks {
             Tasks::Inline(_) => Tasks::Inline(Inline::new()),
+            Tasks::Scheduled(_) => Tasks::Scheduled(self.new_scheduler(disk.clone())),
             Tasks::Threads => Tasks::Threads,
         };
         SimPlatform { disk, tasks, ..self.clone() }

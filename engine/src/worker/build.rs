@@ -38,6 +38,7 @@ use crate::worker::edge::{InEdge, KeyedPact, LocalPact, OutEdge};
 use crate::worker::frame::Frame;
 use crate::worker::instance::{FinalCounters, Instance};
 use crate::worker::offload::Offload;
+use crate::worker::place::{Alarm, Alarms};
 use crate::worker::ports::{Ack, AckOutput, EdgeOutput, Ports};
 use crate::worker::program::adopt;
 use crate::worker::restore::Restore;
@@ -58,6 +59,7 @@ pub(crate) struct Parts {
     pub(crate) attempt: Arc<AttemptState>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) offload: Rc<Offload>,
+    pub(crate) alarms: Option<Alarms>,
     /// On worker 0 of a job with checkpoints.
     pub(crate) plane: Option<Plane>,
     pub(crate) ended: FinalCounters,
@@ -210,7 +212,7 @@ impl<'s> Build<'s, '_> {
         let readers = self.readers(id);
         let (data, ack) = self.outputs(&mut builder, id, 1, &readers);
         let waker = activating(self.scope, &address);
-        let activator = self.scope.activator_for(address);
+        let activator = Alarm::new(self.scope.activator_for(address), parts.alarms.clone());
         let (attempt, first) = (parts.attempt.clone(), parts.first);
         let counters = parts.restore.counters(id, Counters { emitted: vec![0], ..Counters::default() });
         let (limits, ended, progress) = (parts.limits, parts.ended.clone(), parts.progress.clone());
@@ -317,7 +319,7 @@ impl<'s> Build<'s, '_> {
             let states = driver.operator.states();
             Snapshotting::new(origin, states, chains, limits, files.clone(), group, waker, crash)
         });
-        let activator = self.scope.activator_for(address);
+        let activator = Alarm::new(self.scope.activator_for(address), parts.alarms.clone());
         let (attempt, first, from) = (parts.attempt.clone(), parts.first, parts.worker.0);
         let (limits, clock, ended) = (parts.limits, parts.platform.clock.clone(), parts.ended.clone());
         let (offload, crash) = (parts.offload.clone(), parts.platform.crash.clone());
@@ -406,7 +408,7 @@ fn trigger<'s>(scope: Scope<'s, u64>, parts: &Parts) -> BarrierStream<'s> {
     if parts.plane.is_some() {
         parts.progress.on_stop(activating(scope, &address));
     }
-    let activator = scope.activator_for(address);
+    let activator = Alarm::new(scope.activator_for(address), parts.alarms.clone());
     let (plane, attempt) = (parts.plane.clone(), parts.attempt.clone());
     let workers = u64::from(parts.assignment.workers().get());
     builder.build(move |mut capabilities| {

@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 use cutwater_platform::{Clock, CrashPoints};
 use timely::dataflow::operators::Capability;
-use timely::scheduling::Activator;
 
 use crate::checkpoint::{Ledger, ManifestDraft, Permit, Published, StoredManifest, Trigger as Next, retire};
 use crate::exchange::KeyGroups;
@@ -31,6 +30,7 @@ use crate::snapshot::{
 };
 use crate::worker::attempt::Failure;
 use crate::worker::offload::{Offload, Results};
+use crate::worker::place::Alarm;
 use crate::worker::ports::Ack;
 
 /// What all parts of the control plane use.
@@ -45,7 +45,7 @@ pub(crate) struct Plane {
     pub(crate) offload: Rc<Offload>,
     pub(crate) progress: Arc<Progress>,
     /// Wakes the trigger.
-    pub(crate) wake_trigger: Rc<RefCell<Option<Activator>>>,
+    pub(crate) wake_trigger: Rc<RefCell<Option<Alarm>>>,
     /// The timeline's manifests that are in the store.
     pub(crate) timeline: Rc<RefCell<Vec<Kept>>>,
     pub(crate) retained: usize,
@@ -91,11 +91,11 @@ impl Plane {
 pub(crate) struct Trigger {
     plane: Plane,
     capability: Option<Capability<u64>>,
-    activator: Activator,
+    activator: Alarm,
 }
 
 impl Trigger {
-    pub(crate) fn new(plane: Plane, mut capability: Capability<u64>, activator: Activator) -> Trigger {
+    pub(crate) fn new(plane: Plane, mut capability: Capability<u64>, activator: Alarm) -> Trigger {
         capability.downgrade(&plane.ledger.borrow().next().0);
         *plane.wake_trigger.borrow_mut() = Some(activator.clone());
         Trigger { plane, capability: Some(capability), activator }

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cutwater_platform::{Clock, CrashPoints};
-use timely::scheduling::Activator;
 
 use crate::checkpoint::Counters;
 use crate::config::Limits;
@@ -16,6 +15,7 @@ use crate::operator::driver::{Driver, Effect, Outcome};
 use crate::worker::attempt::Failure;
 use crate::worker::edge::InEdge;
 use crate::worker::offload::Offload;
+use crate::worker::place::Alarm;
 use crate::worker::ports::Ports;
 use crate::worker::snapshotting::Snapshotting;
 
@@ -36,7 +36,7 @@ pub(crate) struct Instance {
     offload: Rc<Offload>,
     limits: Limits,
     clock: Arc<dyn Clock>,
-    activator: Activator,
+    activator: Alarm,
     ended: FinalCounters,
     crash: CrashPoints,
     started: bool,
@@ -55,7 +55,7 @@ impl Instance {
         offload: Rc<Offload>,
         limits: Limits,
         clock: Arc<dyn Clock>,
-        activator: Activator,
+        activator: Alarm,
         ended: FinalCounters,
         crash: CrashPoints,
     ) -> Instance {

@@ -11,6 +11,7 @@
 //!   edge, frame                                 what travels between instances, and credit on its way back
 //!   control                                     trigger, coordinator, committer, janitor
 //!   offload    the I/O threads                  attempt    what ends an attempt
+//!   place      a worker among others: on a thread of its own, or taking turns in a simulation
 //!   watchdog   ends the process if a worker is stuck
 //! ```
 
@@ -22,6 +23,7 @@ mod frame;
 mod instance;
 mod offload;
 mod outlook;
+mod place;
 mod ports;
 mod program;
 mod recover;

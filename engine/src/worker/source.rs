@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cutwater_platform::CrashPoints;
-use timely::scheduling::Activator;
 
 use crate::checkpoint::{Blob, Counters, SnapshotRef, SnapshotReport};
 use crate::config::Limits;
@@ -15,6 +14,7 @@ use crate::source::{Polled, SourceDriver};
 use crate::time::Watermark;
 use crate::worker::attempt::Failure;
 use crate::worker::instance::FinalCounters;
+use crate::worker::place::Alarm;
 use crate::worker::ports::Ports;
 
 /// One source instance and everything it needs at run time.
@@ -25,7 +25,7 @@ pub(crate) struct SourceInstance {
     pub(crate) ports: Ports,
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
-    pub(crate) activator: Activator,
+    pub(crate) activator: Alarm,
     pub(crate) ended: FinalCounters,
     pub(crate) progress: Arc<Progress>,
     pub(crate) crash: CrashPoints,

@@ -26,11 +26,9 @@ use crate::worker::attempt::{AttemptState, Failure};
 use crate::worker::build::{Parts, build, make};
 use crate::worker::control::Plane;
 use crate::worker::offload::Offload;
+use crate::worker::place::Place;
 use crate::worker::recover::{Groups, Recovered};
 use crate::worker::restore::Restore;
-
-/// How long a worker may sleep when it has nothing to do; whatever it waits for wakes it earlier.
-const PARK_MAX: Duration = Duration::from_millis(100);
 
 /// The first checkpoint of an attempt comes this soon after its start, or after an interval if that is shorter.
 const FIRST_CHECKPOINT_AFTER: Duration = Duration::from_millis(5);
@@ -72,9 +70,10 @@ pub(crate) fn work(worker: &mut Worker, orders: &Orders) -> Outcome {
         pin(worker.index());
     }
     let spawn = orders.environment.platform.spawn.clone();
+    let place = Place::take(worker, spawn.as_ref(), &orders.environment.platform.clock);
     let io = Rc::new(Offload::new(spawn.as_ref(), &format!("cw-io-{}", worker.index())));
     let control_io = (worker.index() == 0).then(|| Rc::new(Offload::new(spawn.as_ref(), "cw-commit")));
-    let ran = catch_unwind(AssertUnwindSafe(|| live(worker, orders, &io, control_io.as_ref())));
+    let ran = catch_unwind(AssertUnwindSafe(|| live(worker, orders, &place, &io, control_io.as_ref())));
     let outcome = match ran {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(failure)) => {
@@ -102,6 +101,7 @@ pub(crate) fn work(worker: &mut Worker, orders: &Orders) -> Outcome {
 fn live(
     worker: &mut Worker,
     orders: &Orders,
+    place: &Place,
     io: &Rc<Offload>,
     control_io: Option<&Rc<Offload>>,
 ) -> Result<Outcome, Failure> {
@@ -145,6 +145,7 @@ fn live(
         attempt: orders.attempt.clone(),
         progress: orders.progress.clone(),
         offload: io.clone(),
+        alarms: place.alarms(),
         plane,
         ended: ended.clone(),
         commit_groups: nodes
@@ -180,7 +181,7 @@ fn live(
     }
 
     while worker.has_dataflows() && !orders.attempt.is_over() {
-        worker.step_or_park(Some(PARK_MAX));
+        place.step(worker)?;
     }
     if orders.attempt.is_over() {
         return Ok(Outcome::default());

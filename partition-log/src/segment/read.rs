@@ -1,6 +1,6 @@
 //! Reading whole batches by offset.
 
-use cutwater_platform::{IoContext, Open, files::temporary_name};
+use cutwater_platform::{IoContext, Open};
 
 use super::names::Kind;
 use super::offset_index::{self, IndexEntry};
@@ -222,7 +222,7 @@ impl PartitionFiles {
     /// Puts an index that was built anew in the place of a sealed segment's: whole under a temporary name, synced, renamed.
     pub(super) fn replace_index(&self, base: i64, kind: Kind, bytes: &[u8]) -> Result<(), SegmentError> {
         let path = self.path(base, kind);
-        let temporary = temporary_name(&path);
+        let temporary = self.open.files.temporary_name(&path);
         let file = self.open.files.open(&temporary, Open::Create).at("open", &temporary)?;
         file.set_len(0).at("empty", &temporary)?;
         file.write_all_at(bytes, 0).at("write", &temporary)?;

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use cutwater_platform::{DirEntry, File, Files, Lock, Open};
@@ -142,6 +142,13 @@ impl State {
 }
 
 impl Files for SimDisk {
+    fn temporary_name(&self, path: &Path) -> PathBuf {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        // The file to be created is the next one, so nothing else has its number.
+        name.push(format!(".sim-{}.tmp", self.lock_state().next_id));
+        path.with_file_name(name)
+    }
+
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
         let file = self.lock_state().open(self, path, how)?;
         Ok(Arc::new(file))

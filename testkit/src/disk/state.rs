@@ -94,7 +94,7 @@ pub(crate) struct State {
     pub(crate) files: BTreeMap<u64, Inode>,
     pub(crate) dirs: BTreeMap<u64, Dir>,
     pub(crate) pending_names: Vec<NameOp>,
-    next_id: u64,
+    pub(crate) next_id: u64,
     next_seq: u64,
     pub(crate) steps: u64,
     pub(crate) crash_at: Option<u64>,

@@ -1,0 +1,160 @@
+//! A campaign: as many seeds as one likes, by one command that can be stopped and goes on where it was.
+//!
+//! ```text
+//! cargo run --release -p cutwater-simulate -- --seeds 1000000 [--from N] [--result FILE]
+//! ```
+//!
+//! Each seed is a [`Case`](crate::Case) of the campaign's job: up to four strikes, numbers of workers, sizes, losses and order all from
+//! the seed. What readers see afterwards is compared with what plain Rust computes from the input. Every thousand seeds the
+//! sums are written down, so that a campaign may take many sittings; at its end the result page is generated from them.
+
+pub mod job;
+
+mod page;
+mod progress;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::case::Case;
+use crate::life::{Setup, live, machine_to_read};
+use crate::output::Output;
+use crate::schedule::{Reached, drawn};
+use crate::{DATA_DIR, SimulationError};
+
+pub use page::page;
+pub use progress::{ProgressError, Sums};
+
+/// Different inputs; a seed has input `seed % INPUTS`.
+const INPUTS: u64 = 16;
+/// Numbers of workers that lives choose from.
+const WORKERS: [usize; 4] = [1, 2, 3, 5];
+
+/// One input of the campaign's job on a disk, and what must come out of it.
+struct Prepared {
+    setup: Setup,
+    expected: job::Expected,
+    known: Reached,
+    steps: u64,
+}
+
+/// The inputs, loaded, and the points that a life of each reaches.
+pub struct Campaign {
+    inputs: Vec<Prepared>,
+    topics: Vec<String>,
+}
+
+/// What one seed came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct One {
+    /// Lives, the last one included.
+    pub lives: u64,
+    /// Turns of workers and steps of tasks.
+    pub turns: u64,
+    /// A hash of everything that happened.
+    pub trace: u64,
+    /// How often each point was reached.
+    pub reached: BTreeMap<&'static str, u64>,
+    /// Where lives ended.
+    pub struck: Vec<String>,
+}
+
+impl Campaign {
+    /// Loads the inputs.
+    ///
+    /// # Errors
+    /// An input can't be loaded, or the job doesn't run without a crash.
+    pub fn new() -> Result<Campaign, SimulationError> {
+        let mut inputs = vec![];
+        for seed in 0..INPUTS {
+            let (input, expected) = job::input(seed);
+            let setup = Setup {
+                build: Arc::new(job::build),
+                disk: input.disk(Path::new(DATA_DIR))?,
+                workers: WORKERS.to_vec(),
+                options: Arc::new(|_| {}),
+            };
+            let mut prepared = Prepared { setup, expected, known: Reached::new(), steps: 0 };
+            // One life that isn't struck, and one after a crash: their points are what is drawn from.
+            let straight = Case::of(seed);
+            for case in [straight.clone(), straight.and("coordinator.published", 2, crate::End::Kill)] {
+                let lived = live(&prepared.setup, &case).map_err(|story| SimulationError::NotEvenStraight { story })?;
+                prepared.steps = prepared.steps.max(lived.machine.disk().steps());
+                for (point, count) in lived.reached.iter().flatten() {
+                    let most = prepared.known.entry(*point).or_default();
+                    *most = (*most).max(*count);
+                }
+            }
+            inputs.push(prepared);
+        }
+        Ok(Campaign { inputs, topics: vec!["clicks".to_string(), "events".to_string()] })
+    }
+
+    fn prepared(&self, seed: u64) -> &Prepared {
+        &self.inputs[(seed % INPUTS) as usize]
+    }
+
+    /// The case of a seed.
+    pub fn case(&self, seed: u64) -> Case {
+        let prepared = self.prepared(seed);
+        drawn(seed, &prepared.known, prepared.steps)
+    }
+
+    /// Lives a case and judges what readers see.
+    ///
+    /// # Errors
+    /// The story of what is wrong.
+    pub fn one(&self, case: &Case) -> Result<One, String> {
+        let prepared = self.prepared(case.seed);
+        let lived = live(&prepared.setup, case)?;
+        let machine = machine_to_read(&lived.machine);
+        let seen = Output::of_log(&machine.platform(), Path::new(DATA_DIR), &self.topics);
+        machine.scheduler().inspect(|scheduler| scheduler.forget_tasks());
+        let seen = seen.map_err(|e| format!("{}{e}", lived.story))?;
+        if let Some(wrong) = prepared.expected.wrong(&seen) {
+            return Err(format!("{}{wrong}", lived.story));
+        }
+        let mut reached = BTreeMap::new();
+        for (point, count) in lived.reached.iter().flatten() {
+            *reached.entry(*point).or_default() += count;
+        }
+        Ok(One {
+            lives: lived.reached.len() as u64,
+            turns: lived.turns,
+            trace: lived.trace,
+            reached,
+            struck: lived.struck.into_iter().map(|strike| strike.point).collect(),
+        })
+    }
+
+    /// Runs these seeds on so many threads and sums up. `halt` is asked before each seed; what wasn't begun is left out, at the end
+    /// of the range only.
+    pub fn range(&self, seeds: std::ops::Range<u64>, threads: usize) -> Sums {
+        let next = AtomicU64::new(seeds.start);
+        let share = || {
+            let mut sums = Sums::default();
+            loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= seeds.end {
+                    return sums;
+                }
+                let case = self.case(seed);
+                match self.one(&case) {
+                    Ok(one) => sums.add(&one),
+                    Err(story) => sums.fail(&case, &story),
+                }
+            }
+        };
+        let mut total = Sums { next: seeds.end, ..Sums::default() };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(share)).collect();
+            for thread in threads {
+                // A panic here is a mistake of the campaign's own: cases catch theirs.
+                total.merge(thread.join().expect("a case catches its panics"));
+            }
+        });
+        total
+    }
+}

@@ -1,0 +1,98 @@
+//! Which cases a simulation tries.
+
+use std::collections::BTreeMap;
+
+use cutwater_platform::SplitMix;
+use cutwater_testkit::LossPolicy;
+
+use crate::case::{Case, End, Strike};
+
+/// What strikes a job under simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// Nothing: only the order in which workers run differs.
+    Never {
+        /// How many seeds.
+        schedules: u64,
+    },
+    /// Every crash point that a first life reaches, at its first, middle and last visit, and every one that a recovery reaches;
+    /// by kill, and by power cuts with each kind of loss in turn.
+    EveryPoint,
+    /// Every crash point that a first life reaches, and for each of them every point that the recovery from it reaches: the second
+    /// strike comes in the second life.
+    EveryPair,
+    /// Up to four strikes per case, points, visits, steps of the disk and losses drawn from the seed.
+    Drawn {
+        /// How many seeds.
+        schedules: u64,
+    },
+}
+
+/// Counts of points by name.
+pub(crate) type Reached = BTreeMap<&'static str, u64>;
+
+/// The n-th end that is neither a kill nor a panic, round and round.
+pub(crate) fn loss(n: usize) -> End {
+    End::PowerOff(LossPolicy::ALL[n % LossPolicy::ALL.len()])
+}
+
+/// Visits of a point that are worth a case each.
+pub(crate) fn visits(count: u64) -> Vec<u64> {
+    let mut visits = vec![1, count.div_ceil(2), count];
+    visits.dedup();
+    visits
+}
+
+/// Points at which a panic of the thread that reached them is a fault that the engine must survive in its process: those of
+/// workers. What reaches the others holds locks, or is the supervisor itself.
+pub(crate) fn may_panic(point: &str) -> bool {
+    ["source.", "operator.", "sink.", "worker.", "trigger."].iter().any(|prefix| point.starts_with(prefix))
+}
+
+/// Every point of a first life, struck alone.
+pub(crate) fn alone(seed: u64, first: &Reached) -> Vec<Case> {
+    let mut cases = vec![];
+    for (n, (point, count)) in first.iter().enumerate() {
+        for (k, visit) in visits(*count).into_iter().enumerate() {
+            cases.push(Case::of(seed).and(*point, visit, if k == 0 { End::Kill } else { loss(n + k) }));
+        }
+        cases.push(Case::of(seed).and(*point, 1, loss(n)));
+        if may_panic(point) {
+            cases.push(Case::of(seed).and(*point, count.div_ceil(2), End::Panic));
+        }
+    }
+    cases
+}
+
+/// Every point of the recovery from this case, struck in it.
+pub(crate) fn in_recovery_from(case: &Case, recovery: &Reached) -> Vec<Case> {
+    let second = |(n, (point, count)): (usize, (&&'static str, &u64))| {
+        // Early and late visits by turns.
+        let visit = if n % 3 == 0 { count.div_ceil(2) } else { 1 };
+        case.and(*point, visit, if n % 2 == 0 { End::Kill } else { loss(n / 2) })
+    };
+    recovery.iter().enumerate().map(second).collect()
+}
+
+/// A case with up to four strikes, all from its seed. `known` are the points of any life and how often each is reached.
+pub(crate) fn drawn(seed: u64, known: &Reached, steps: u64) -> Case {
+    // Another stream than the one that the case's lives draw from.
+    let mut random = SplitMix::new(seed ^ 0x5EED_0F57_121C_E500);
+    let strikes = [0, 1, 1, 1, 2, 2, 3, 4][random.below(8) as usize];
+    let mut case = Case::of(seed);
+    let points: Vec<_> = known.iter().collect();
+    for _ in 0..strikes {
+        let end = match random.below(4) {
+            0 | 1 => End::Kill,
+            _ => loss(random.below(LossPolicy::ALL.len() as u64) as usize),
+        };
+        if points.is_empty() || random.below(4) == 0 {
+            case = case.and(Strike::DISK, 1 + random.below(steps.max(1)), end);
+            continue;
+        }
+        let (point, count) = points[random.below(points.len() as u64) as usize];
+        let end = if may_panic(point) && random.below(8) == 0 { End::Panic } else { end };
+        case = case.and(*point, 1 + random.below(*count), end);
+    }
+    case
+}
