@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cutwater_platform::Platform;
+use serde::{Deserialize, Serialize};
 
 /// What a job promises about its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +90,11 @@ pub struct Snapshots {
     pub retained: usize,
     /// A chain of state files with this many deltas is replaced by a fresh base; earlier if the deltas outgrow the base.
     pub deltas_max: usize,
+    /// A chain with this many deltas is merged into a new base on a thread of its own, so that a restore reads little and the
+    /// worker seldom has to write everything; 0 to leave that out. Useful below `deltas_max`.
+    pub merge_after: usize,
+    /// How state files are packed.
+    pub compression: Compression,
     /// A checkpoint that isn't complete after this time is declined: nothing is lost, and the next one covers its output.
     pub timeout: Duration,
     /// After this many declined checkpoints in a row the attempt ends: a job that can't take checkpoints any more must say so
@@ -103,6 +109,8 @@ impl Default for Snapshots {
             uncommitted_max: 2,
             retained: 3,
             deltas_max: 16,
+            merge_after: 8,
+            compression: Compression::None,
             timeout: Duration::from_secs(600),
             declined_max: 10,
         }
@@ -114,6 +122,19 @@ impl Snapshots {
     pub fn every(interval: Duration) -> Snapshots {
         Snapshots { interval, ..Snapshots::default() }
     }
+}
+
+/// How the blocks of state files are packed, on the I/O threads. What it costs and saves stands in
+/// `docs/decisions/0032-packed-state-files.md`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Compression {
+    /// As they are: no CPU, the most bytes.
+    #[default]
+    None,
+    /// LZ4: little CPU.
+    Lz4,
+    /// Zstandard at its fastest level: several times the CPU of LZ4, fewer bytes.
+    Zstd,
 }
 
 /// The exit code of a process that ended itself because a worker was stuck; see [`Options::leave_within`]. `EX_SOFTWARE` of

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rayon::prelude::*;
+
 use crate::Turns;
 
 /// What a task wants after a step.
@@ -42,6 +44,11 @@ pub trait Spawn: Send + Sync + fmt::Debug {
     /// Whoever decides which worker may run, if workers take turns. On real threads nobody does.
     fn turns(&self) -> Option<Arc<dyn Turns>> {
         None
+    }
+    /// Calls `piece` once with each number below `pieces` and returns when all calls have returned: side by side where there are
+    /// cores for it, else one after the other. A panic in one becomes the caller's.
+    fn spread(&self, pieces: usize, piece: &(dyn Fn(usize) + Sync)) {
+        (0..pieces).for_each(piece);
     }
 }
 
@@ -121,6 +128,20 @@ pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Threads;
 
+impl Threads {
+    /// Threads for [`Spawn::spread`], made when they are first needed and shared by the process. `None` where there is one core, or
+    /// none could be made: then the caller does it all.
+    fn pool() -> Option<&'static rayon::ThreadPool> {
+        static POOL: std::sync::OnceLock<Option<rayon::ThreadPool>> = std::sync::OnceLock::new();
+        let make = || {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let builder = rayon::ThreadPoolBuilder::new().num_threads(cores).thread_name(|i| format!("cw-spread-{i}"));
+            builder.build().ok().filter(|_| cores > 1)
+        };
+        POOL.get_or_init(make).as_ref()
+    }
+}
+
 /// Marks the task finished even when it unwinds.
 struct FinishOnDrop {
     control: Arc<Control>,
@@ -137,6 +158,13 @@ impl Drop for FinishOnDrop {
 }
 
 impl Spawn for Threads {
+    fn spread(&self, pieces: usize, piece: &(dyn Fn(usize) + Sync)) {
+        match Threads::pool().filter(|_| pieces > 1) {
+            Some(pool) => pool.install(|| (0..pieces).into_par_iter().for_each(piece)),
+            None => (0..pieces).for_each(piece),
+        }
+    }
+
     fn spawn(&self, name: &str, mut task: Box<dyn Task>) -> TaskHandle {
         let handle = TaskHandle::new();
         let control = handle.control.clone();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use cutwater_engine::config::{Guarantee, Options, Snapshots};
+use cutwater_engine::config::{Compression, Guarantee, Options, Snapshots};
 use cutwater_engine::error::RunError;
 
 /// What stands below the flags in `--help`.
@@ -53,6 +53,24 @@ pub struct Flags {
     /// List the checkpoints in the data directory, check every byte of them, and end
     #[arg(long, requires = "dir")]
     pub checkpoints: bool,
+    /// Show a state in the newest checkpoint: an operator that has one, or operator/state
+    #[arg(long, value_name = "NAME", requires = "dir")]
+    pub state: Option<String>,
+    /// Show how two checkpoints differ, key by key
+    #[arg(long, value_name = "NUMBER", num_args = 2, value_names = ["FROM", "TO"], requires = "dir")]
+    pub compare: Vec<u64>,
+    /// With --state: in this checkpoint
+    #[arg(long, value_name = "NUMBER", requires = "state")]
+    pub at: Option<u64>,
+    /// With --state: only this key, in JSON
+    #[arg(long, value_name = "KEY", requires = "state")]
+    pub key: Option<String>,
+    /// With --state or --compare: entries or differences to tell [default: 10]
+    #[arg(long, value_name = "N")]
+    pub first: Option<usize>,
+    /// How state files are packed [default: none]
+    #[arg(long, value_name = "CODEC", env = "CUTWATER_COMPRESSION", hide_env_values = true)]
+    pub compression: Option<Packing>,
     /// Show what would become of the checkpoint's state in this program (kept, migrated, new, dropped), and end
     #[arg(long, requires = "dir")]
     pub check_upgrade: bool,
@@ -74,6 +92,17 @@ pub enum Promise {
     AtLeastOnce,
     /// Checkpoints; output that is committed is there once, after any crash
     ExactlyOnce,
+}
+
+/// How state files are packed, as it is named on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Packing {
+    /// As they are
+    None,
+    /// Little CPU
+    Lz4,
+    /// More CPU, fewer bytes
+    Zstd,
 }
 
 impl Flags {
@@ -105,6 +134,11 @@ impl Flags {
         Snapshots {
             interval: self.interval.unwrap_or(default.interval),
             retained: self.retain.unwrap_or(default.retained),
+            compression: match self.compression {
+                None | Some(Packing::None) => Compression::None,
+                Some(Packing::Lz4) => Compression::Lz4,
+                Some(Packing::Zstd) => Compression::Zstd,
+            },
             ..default
         }
     }

@@ -36,7 +36,7 @@ use cutwater_engine::worker;
 use self::console::Console;
 use self::directory::DataDir;
 pub use self::exit::Exit;
-pub use self::flags::{Flags, Promise};
+pub use self::flags::{Flags, Packing, Promise};
 use self::signals::Signals;
 use self::watch::Watch;
 
@@ -123,6 +123,7 @@ impl Flags {
             };
         let exit = match self {
             _ if self.checkpoints => look::checkpoints(&console, &options),
+            _ if self.state.is_some() || !self.compare.is_empty() => look::states(&console, build, &options, self),
             _ if self.check_upgrade => look::outlook(&console, build, &options),
             _ if self.explain => explain(&console, build, &options),
             _ => live(&console, build, &options),

@@ -265,8 +265,13 @@ fn run_job(
     options.pin = false;
     options.restarts_max = 0;
     options.platform = machine.platform();
-    let snapshots =
-        Snapshots { retained: 2, deltas_max: 2, declined_max: 2, ..Snapshots::every(Duration::from_millis(2)) };
+    let snapshots = Snapshots {
+        retained: 2,
+        deltas_max: 2,
+        merge_after: 1,
+        declined_max: 2,
+        ..Snapshots::every(Duration::from_millis(2))
+    };
     options.guarantee = match promise {
         GuaranteeKind::AtMostOnce => Guarantee::AtMostOnce,
         GuaranteeKind::AtLeastOnce => Guarantee::AtLeastOnce(snapshots),

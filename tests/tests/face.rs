@@ -350,6 +350,24 @@ fn a_changed_program_is_told_what_would_become_of_the_state_and_refused_while_th
     err.read_to_string(&mut String::new()).expect("the job says how it ends");
     assert_eq!(child.wait().expect("our child").code(), Some(130));
 
+    let with = |more: &[&str]| ran("count-forever", &[&args[..], more].concat());
+    let shown = with(&["--state", "rests", "--key", "3"]);
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    let lines = shown.out.join("\n");
+    assert!(lines.contains("rests/counts") && lines.contains("7 keys") && lines.contains("\n  3: "), "{lines}");
+    let listed = with(&["--checkpoints"]).out;
+    let numbers: Vec<&str> =
+        listed.iter().filter_map(|line| line.trim().strip_prefix("checkpoint ")?.split(' ').next()).collect();
+    let (first, last) = (numbers[0], numbers[numbers.len() - 1]);
+    let compared = with(&["--compare", first, last]);
+    assert_eq!(compared.code, Some(0), "{compared:?}");
+    let lines = compared.out.join("\n");
+    assert!(lines.contains(&format!("from checkpoint {first} to {last}")) && lines.contains("rests/counts"), "{lines}");
+    for (wrong, words) in [(["--state", "remainders"], "rests/counts"), (["--state", "out"], "has no state")] {
+        let refused = with(&wrong);
+        assert!(refused.code != Some(0) && refused.err.contains(words), "{refused:?}");
+    }
+
     let same = ran("count-forever", &[&args[..], &["--check-upgrade"]].concat());
     assert_eq!(same.code, Some(0), "{same:?}");
     assert!(same.out.join("\n").contains("the same graph"), "{same:?}");

@@ -41,6 +41,7 @@ const MUST_STRIKE: &[&str] = &[
     "snapshot.file-written",
     "snapshot.file-synced",
     "snapshot.dir-synced",
+    "merge.durable",
     "sink.sealed",
     "sink.prepared",
     "coordinator.report-came",

@@ -81,6 +81,21 @@ impl Chain {
         self.files.clear();
     }
 
+    /// What to merge into a new base, if there are `after` deltas or more; 0 says never.
+    pub fn to_merge(&self, after: usize) -> Option<StateChain> {
+        (after > 0 && self.files.len() > after).then(|| self.to_ref())
+    }
+
+    /// Puts `base` in the place of the files it stands for. False if the chain has gone another way meanwhile, and the base is
+    /// of no use.
+    pub fn merged(&mut self, stands_for: &StateChain, base: StateFile) -> bool {
+        if stands_for.files.is_empty() || !self.files.starts_with(&stands_for.files) {
+            return false;
+        }
+        self.files.splice(..stands_for.files.len(), [base]);
+        true
+    }
+
     /// The chain for a `SnapshotRef`.
     pub fn to_ref(&self) -> StateChain {
         StateChain { name: self.name.as_str().to_owned(), schema: self.schema, files: self.files.clone() }
@@ -121,6 +136,34 @@ mod tests {
         chain.push(written(Base, 100)).expect("a base fits always");
         chain.push(written(Delta, 101)).expect("follows");
         assert_eq!(chain.next_kind(&limits), Base, "more deltas than base");
+    }
+
+    #[test]
+    fn a_merged_base_takes_the_place_of_what_it_stands_for_and_of_nothing_else() {
+        use StateFileKind::{Base, Delta};
+        let named = |kind, bytes| {
+            let mut state = written(kind, bytes);
+            state.file.iter_mut().for_each(|file| file.name = format!("{bytes}"));
+            state
+        };
+        let merged = named(Base, 120).file.expect("a file");
+        let mut chain = Chain::new(name(), 1);
+        for (kind, bytes) in [(Base, 100), (Delta, 10), (Delta, 20)] {
+            assert_eq!(chain.to_merge(2), None, "too short");
+            chain.push(named(kind, bytes)).expect("follows");
+        }
+        assert_eq!(chain.to_merge(0), None, "never");
+        let part = chain.to_merge(2).expect("two deltas");
+        chain.push(named(Delta, 30)).expect("follows");
+        let mut lost = chain.clone();
+        assert!(chain.merged(&part, merged.clone()));
+        assert_eq!(sizes(&chain), [120, 30], "what came meanwhile follows");
+        assert!(!chain.merged(&part, merged.clone()), "it stands for files that aren't there any more");
+        lost.lost();
+        assert!(!lost.merged(&part, merged.clone()), "the chain is broken, and a base doesn't heal it");
+        lost.push(named(Base, 99)).expect("a base fits always");
+        assert!(!lost.merged(&part, merged));
+        assert_eq!(sizes(&lost), [99]);
     }
 
     #[test]

@@ -12,11 +12,14 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 
 use crate::checkpoint::StateFileKind;
+use crate::config::Compression;
 use crate::exchange::GroupRange;
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId};
 
-/// The format version that this program writes.
-pub const STATE_FORMAT: u32 = 2;
+/// The newest format version that this program writes: that of packed files.
+pub const STATE_FORMAT: u32 = 3;
+/// The version of files that aren't packed, and the oldest that is read.
+pub(crate) const STATE_FORMAT_PLAIN: u32 = 2;
 /// A block is closed once its entries have this many bytes.
 pub const BLOCK_TARGET_BYTES: usize = 256 * 1024;
 
@@ -54,14 +57,46 @@ pub struct StateFileHeader {
     pub groups: GroupRange,
     /// Number of entries, removals included.
     pub entries: u64,
+    /// How its blocks are packed. Not in the header of a plain file, whose version says it.
+    #[serde(skip)]
+    pub compression: Compression,
+}
+
+/// The header of a packed file.
+#[derive(Serialize, Deserialize)]
+struct PackedHeader {
+    header: StateFileHeader,
+    compression: Compression,
+}
+
+/// Reads a header of this version.
+pub(crate) fn decode_header(version: u32, bytes: &[u8]) -> Option<StateFileHeader> {
+    if version == STATE_FORMAT_PLAIN {
+        return match postcard::take_from_bytes(bytes) {
+            Ok((header, [])) => Some(header),
+            _ => None,
+        };
+    }
+    match postcard::take_from_bytes(bytes) {
+        Ok((PackedHeader { header, compression }, [])) if compression != Compression::None => {
+            Some(StateFileHeader { compression, ..header })
+        }
+        _ => None,
+    }
 }
 
 /// Builds the prefix and the encoded header; also returns the seed of everything behind them.
 pub(crate) fn encode_header(header: &StateFileHeader) -> Result<(Vec<u8>, u64), postcard::Error> {
-    let mut bytes = postcard::to_extend(header, vec![0; PREFIX_BYTES])?;
+    let room = vec![0; PREFIX_BYTES];
+    let (version, mut bytes) = match header.compression {
+        Compression::None => (STATE_FORMAT_PLAIN, postcard::to_extend(header, room)?),
+        compression => {
+            (STATE_FORMAT, postcard::to_extend(&PackedHeader { header: header.clone(), compression }, room)?)
+        }
+    };
     let length = u32::try_from(bytes.len() - PREFIX_BYTES).map_err(|_| postcard::Error::SerializeBufferFull)?;
     bytes[0..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&STATE_FORMAT.to_le_bytes());
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
     bytes[12..16].copy_from_slice(&length.to_le_bytes());
     let seed = header_checksum(&bytes[..16], &bytes[PREFIX_BYTES..]);
     bytes[16..24].copy_from_slice(&seed.to_le_bytes());
@@ -73,7 +108,7 @@ pub(crate) fn header_checksum(prefix: &[u8], header: &[u8]) -> u64 {
     xxh3_64_with_seed(header, xxh3_64(prefix))
 }
 
-/// Checksum of a block's payload, bound to its file, its number and its own header.
+/// Checksum of a block's payload as it stands in the file, bound to its file, its number and its own header.
 pub(crate) fn block_checksum(seed: u64, number: u64, entries: u32, payload: &[u8]) -> u64 {
     let mut own = [0; 24];
     own[0..8].copy_from_slice(&number.to_le_bytes());

@@ -5,12 +5,15 @@
 //!   envelope   magic, version, length, checksum around small records        format   the same for state files, in blocks
 //!   manifest   what makes a checkpoint complete (I-5)                        writer, reader, chain   state files
 //!   entry      keys and values as bytes                                      inspect  looking in from outside
+//!   walk       a chain as the entries it stands for                          merge    a chain into a new base
+//!   view       state in a checkpoint, two checkpoints compared               compress blocks packed
 //!   store      the trait: what a checkpoint store must promise               fs       a directory that keeps the promise
 //! ```
 //!
 //! Which files may go is decided in `checkpoint/retain.rs`. `docs/formats/` has the bytes; `docs/recovery-checkpoints.md` what is found after a crash at each point.
 
 mod chain;
+mod compress;
 mod entry;
 mod envelope;
 mod format;
@@ -18,9 +21,13 @@ mod fs;
 mod inspect;
 mod layout;
 mod manifest;
+mod merge;
 mod reader;
 mod record;
 mod store;
+mod view;
+mod view_text;
+mod walk;
 mod writer;
 
 pub use chain::{BrokenChain, Chain, ChainLimits};
@@ -36,8 +43,14 @@ pub use layout::{
 pub use manifest::{
     EncodedManifest, HashIdentity, MANIFEST_FORMAT, Manifest, ManifestError, OperatorEntry, PlanIdentity,
 };
+pub use merge::MergeError;
 pub use reader::{Block, ReadError, StateFileReader};
 pub use record::{Base, Claimant, CommittedRecord, ManifestPoint};
 pub use store::{CheckpointStore, Owner, StateFileOut, StoreError, StoreListing};
+pub use view::{
+    Comparison, Difference, Show, StateComparison, StateReaders, ViewError, ViewedEntries, ViewedState,
+    compare_checkpoints, manifest_of, view_state,
+};
+pub use walk::WalkError;
 pub(crate) use writer::write_file;
 pub use writer::{SnapshotFiles, SnapshotOrigin, WriteError, WrittenState};

@@ -7,11 +7,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::compress::unpack;
 use super::format::{
     BLOCK_HEADER_BYTES, FOOTER_BYTES, FOOTER_MAGIC, HEADER_MAX_BYTES, MAGIC, PREFIX_BYTES, STATE_FORMAT,
-    StateFileHeader, Totals, block_checksum, header_checksum, number,
+    STATE_FORMAT_PLAIN, StateFileHeader, Totals, block_checksum, decode_header, header_checksum, number,
 };
 use crate::checkpoint::StateFile;
+use crate::config::Compression;
 use cutwater_platform::{File, IoError};
 use thiserror::Error;
 
@@ -42,7 +44,7 @@ pub enum ReadError {
     /// Written before the first release, in a format that is no longer read.
     #[error(
         "{file} has format version {found}, which only programs before the first release wrote; this one reads \
-         {STATE_FORMAT}. Finish the job with the program that wrote it, or start it anew in another directory"
+         {STATE_FORMAT_PLAIN} to {STATE_FORMAT}. Finish the job with the program that wrote it, or start it anew in another directory"
     )]
     Older {
         /// The file.
@@ -78,7 +80,10 @@ pub struct StateFileReader {
     seed: u64,
     position: u64,
     totals: Totals,
+    /// The block at hand, unpacked.
     buffer: Vec<u8>,
+    /// The block at hand as it stands in the file, if that is packed.
+    packed: Vec<u8>,
 }
 
 impl fmt::Debug for StateFileReader {
@@ -118,7 +123,7 @@ impl StateFileReader {
         if version > STATE_FORMAT {
             return Err(ReadError::Newer { file: name, found: version });
         }
-        if version < STATE_FORMAT {
+        if version < STATE_FORMAT_PLAIN {
             return Err(ReadError::Older { file: name, found: version });
         }
         if len != expected.bytes {
@@ -134,10 +139,8 @@ impl StateFileReader {
         if seed != number(&prefix[16..24]) {
             return Err(damaged(&name, 16, "the checksum of its header is wrong".to_owned()));
         }
-        let header: StateFileHeader = match postcard::take_from_bytes(&buffer) {
-            Ok((header, [])) => header,
-            _ => return Err(damaged(&name, PREFIX_BYTES as u64, "its header doesn't decode".to_owned())),
-        };
+        let header = decode_header(version, &buffer)
+            .ok_or_else(|| damaged(&name, PREFIX_BYTES as u64, "its header doesn't decode".to_owned()))?;
         if (header.kind, header.entries) != (expected.kind, expected.entries) {
             let what = format!(
                 "{} entries as {:?} expected, {} as {:?} found",
@@ -147,7 +150,8 @@ impl StateFileReader {
         }
         let position = PREFIX_BYTES as u64 + header_len;
         let totals = Totals::default();
-        Ok(StateFileReader { file, expected: expected.clone(), header, seed, position, totals, buffer })
+        let packed = vec![];
+        Ok(StateFileReader { file, expected: expected.clone(), header, seed, position, totals, buffer, packed })
     }
 
     /// What the file says about itself.
@@ -160,9 +164,11 @@ impl StateFileReader {
         &self.expected.name
     }
 
-    /// No file of this size has more entries: each takes a byte at least.
+    /// About the most entries that a file of this size has: each takes a byte at least, and packed ones are seldom packed denser
+    /// than this. To reserve no more memory than that; more may come.
     pub fn entries_max(&self) -> usize {
-        usize::try_from(self.expected.bytes).unwrap_or(usize::MAX)
+        let density = if self.header.compression == Compression::None { 1 } else { 8 };
+        usize::try_from(self.expected.bytes.saturating_mul(density)).unwrap_or(usize::MAX)
     }
 
     /// The next block, or `None` at the end of a file that is whole.
@@ -194,6 +200,11 @@ impl StateFileReader {
             return Err(self.damaged(at, "the checksum of a block is wrong"));
         }
         self.totals.add(entries, self.buffer.len(), checksum);
+        if self.header.compression != Compression::None {
+            std::mem::swap(&mut self.buffer, &mut self.packed);
+            unpack(self.header.compression, &self.packed, &mut self.buffer)
+                .map_err(|e| self.damaged(at, &e.to_string()))?;
+        }
         Ok(Some(Block { file: &self.expected.name, entries, bytes: &self.buffer }))
     }
 

@@ -4,15 +4,17 @@
 //! and only then, a `SnapshotRef` may name it. After an error nothing may name the files of that call; they are orphans,
 //! swept after the next start.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use cutwater_platform::CrashPoints;
+use cutwater_platform::{CrashPoints, Spawn};
 use thiserror::Error;
 
+use super::compress::pack;
 use super::format::{BLOCK_HEADER_BYTES, StateFileHeader, Totals, block_checksum, encode_header};
 use super::layout::{StateFileName, StateName};
 use super::store::{CheckpointStore, Owner, StateFileOut, StoreError};
 use crate::checkpoint::{StateFile, StateFileKind};
+use crate::config::Compression;
 use crate::exchange::GroupRange;
 use crate::id::{CheckpointId, InstanceId};
 use crate::state::{FrozenBlock, FrozenState};
@@ -74,12 +76,48 @@ pub struct SnapshotFiles {
     store: Arc<dyn CheckpointStore>,
     owner: Owner,
     crash: CrashPoints,
+    compression: Compression,
+    /// On whose cores blocks are packed; nobody's if they aren't.
+    cores: Option<Arc<dyn Spawn>>,
 }
 
 impl SnapshotFiles {
     /// A writer into `store` for `owner`.
     pub fn new(store: Arc<dyn CheckpointStore>, owner: Owner, crash: CrashPoints) -> SnapshotFiles {
-        SnapshotFiles { store, owner, crash }
+        SnapshotFiles { store, owner, crash, compression: Compression::None, cores: None }
+    }
+
+    /// The same, packing what it writes, side by side on the cores that `cores` has.
+    #[must_use]
+    pub fn packed(self, compression: Compression, cores: Arc<dyn Spawn>) -> SnapshotFiles {
+        SnapshotFiles { compression, cores: Some(cores), ..self }
+    }
+
+    pub(super) fn store(&self) -> &dyn CheckpointStore {
+        self.store.as_ref()
+    }
+
+    pub(super) fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    pub(super) fn crash(&self) -> &CrashPoints {
+        &self.crash
+    }
+
+    fn pack(&self, blocks: Vec<FrozenBlock>) -> Vec<FrozenBlock> {
+        let Some(cores) = self.cores.as_ref().filter(|_| self.compression != Compression::None) else { return blocks };
+        // Each block is locked once, by whoever packs it.
+        let blocks: Vec<Mutex<FrozenBlock>> = blocks.into_iter().map(Mutex::new).collect();
+        cores.spread(blocks.len(), &|index| {
+            let mut block = blocks[index].lock().unwrap_or_else(PoisonError::into_inner);
+            let raw = block.bytes.split_at(BLOCK_HEADER_BYTES).1;
+            // What is too large to say its length is refused when it is written.
+            if let Some(packed) = pack(self.compression, raw, BLOCK_HEADER_BYTES) {
+                block.bytes = packed;
+            }
+        });
+        blocks.into_iter().map(|block| block.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
     }
 
     /// Writes the states of one snapshot durably: each file is synced, then their directory once.
@@ -103,7 +141,8 @@ impl SnapshotFiles {
         Ok(written)
     }
 
-    fn write_one(&self, origin: &SnapshotOrigin, state: FrozenState) -> Result<StateFile, WriteError> {
+    fn write_one(&self, origin: &SnapshotOrigin, mut state: FrozenState) -> Result<StateFile, WriteError> {
+        state.blocks = self.pack(state.blocks);
         let name = StateFileName {
             checkpoint: origin.checkpoint,
             attempt: self.owner.attempt,
@@ -112,7 +151,7 @@ impl SnapshotFiles {
             kind: state.kind,
         };
         let mut out = self.store.create_state_file(&self.owner, &name)?;
-        let file = write_file(out.as_mut(), &self.owner, origin, &name.to_string(), state)?;
+        let file = write_file(out.as_mut(), &self.owner, origin, &name.to_string(), state, self.compression)?;
         self.crash.reach("snapshot.file-written");
         out.finish()?;
         self.crash.reach("snapshot.file-synced");
@@ -120,7 +159,7 @@ impl SnapshotFiles {
     }
 }
 
-/// Writes one whole state file; the caller syncs it.
+/// Writes one whole state file, whose blocks are packed already; the caller syncs it.
 ///
 /// # Errors
 /// [`WriteError`].
@@ -130,6 +169,7 @@ pub(crate) fn write_file(
     origin: &SnapshotOrigin,
     name: &str,
     state: FrozenState,
+    compression: Compression,
 ) -> Result<StateFile, WriteError> {
     let FrozenState { name: state, schema, kind, entries, blocks, failed } = state;
     let state = state.as_str().to_owned();
@@ -146,6 +186,7 @@ pub(crate) fn write_file(
         kind,
         groups: origin.groups,
         entries,
+        compression,
     };
     let (prefix, seed) =
         encode_header(&header).map_err(|e| WriteError::Encode { state: state.clone(), reason: e.to_string() })?;

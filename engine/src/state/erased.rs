@@ -1,12 +1,14 @@
 //! A state without its types: what the engine's shell needs to snapshot and restore it.
 
+use std::sync::Arc;
+
 use cutwater_platform::IoError;
 use thiserror::Error;
 
 use crate::checkpoint::StateFileKind;
 use crate::exchange::{GroupRange, KeyGroup, KeyGroups, group_of};
 use crate::snapshot::{ReadError, StateFileReader, StateName};
-use crate::state::{AnyMigrations, FrozenState, OtherValues, SchemaVersion};
+use crate::state::{AnyMigrations, EntryReader, FrozenState, OtherValues, SchemaVersion};
 
 /// The part of the keys that an instance owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,8 @@ pub trait KeyedState {
     /// # Errors
     /// They give another type than this state's values have.
     fn adopt(&mut self, migrations: &dyn AnyMigrations) -> Result<(), OtherValues>;
+    /// Takes its entries apart, here or on another thread.
+    fn entries(&self) -> Arc<dyn EntryReader>;
     /// Number of entries.
     fn len(&self) -> usize;
     /// True when there is no entry.
@@ -119,6 +123,10 @@ impl<S: OverState> KeyedState for S {
 
     fn adopt(&mut self, migrations: &dyn AnyMigrations) -> Result<(), OtherValues> {
         self.inner_mut().adopt(migrations)
+    }
+
+    fn entries(&self) -> Arc<dyn EntryReader> {
+        self.inner().entries()
     }
 
     fn len(&self) -> usize {

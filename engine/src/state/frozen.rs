@@ -62,7 +62,7 @@ impl fmt::Debug for FrozenState {
 
 /// Encodes entries into blocks.
 #[derive(Default)]
-pub(super) struct Encoder {
+pub(crate) struct Encoder {
     blocks: Vec<FrozenBlock>,
     /// Room for a block's header, then entries; empty before the first one.
     open: Vec<u8>,
@@ -75,23 +75,45 @@ impl Encoder {
     /// Adds an entry; `None` is a removal. After the first that can't be encoded, entries are counted and left out.
     #[inline]
     pub(super) fn entry<K: Serialize, V: Serialize>(&mut self, key: &K, value: Option<&V>) {
+        self.open_block();
+        if self.failed.is_some() {
+            self.entries += 1;
+            return;
+        }
+        if let Err(error) = write_entry(&(key, value), &mut self.open) {
+            self.entries += 1;
+            self.failed = Some(error.to_string());
+            return;
+        }
+        self.added();
+    }
+
+    #[inline]
+    fn open_block(&mut self) {
         if self.open.is_empty() {
             // An eighth more: the entry that fills a block ends behind the target.
             self.open.reserve(BLOCK_HEADER_BYTES + BLOCK_TARGET_BYTES + BLOCK_TARGET_BYTES / 8);
             self.open.resize(BLOCK_HEADER_BYTES, 0);
         }
+    }
+
+    #[inline]
+    fn added(&mut self) {
         self.entries += 1;
-        if self.failed.is_some() {
-            return;
-        }
-        if let Err(error) = write_entry(&(key, value), &mut self.open) {
-            self.failed = Some(error.to_string());
-            return;
-        }
         self.open_entries += 1;
         if self.open.len() >= BLOCK_HEADER_BYTES + BLOCK_TARGET_BYTES {
             self.close();
         }
+    }
+
+    /// Adds an entry that is encoded already.
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) {
+        self.open_block();
+        self.open.extend_from_slice(key);
+        // An option of a value is a byte and the value.
+        self.open.push(1);
+        self.open.extend_from_slice(value);
+        self.added();
     }
 
     fn close(&mut self) {
@@ -107,7 +129,7 @@ impl Encoder {
     }
 
     /// What was encoded, and begins anew.
-    pub(super) fn finish(&mut self, name: &StateName, schema: u64, kind: StateFileKind) -> FrozenState {
+    pub(crate) fn finish(&mut self, name: &StateName, schema: u64, kind: StateFileKind) -> FrozenState {
         self.close();
         let Encoder { mut blocks, entries, failed, .. } = std::mem::take(self);
         if let Some(last) = blocks.last_mut() {

@@ -9,12 +9,15 @@
 use std::any::TypeId;
 use std::collections::VecDeque;
 use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::entries::{EntryReader, TypedEntries};
 use super::erased::{KeyedState, OverState, Ownership, StateLoadError};
 use super::frozen::{Encoder, FrozenState};
 use super::key::{Scoped, StateKey, scoped_hash};
@@ -272,6 +275,10 @@ impl<K: StateKey, V: StateValue> KeyedState for State<K, V> {
         let version = migrations.version();
         self.schema = SchemaVersion { version, fingerprint: schema_fingerprint::<K, V>(version) };
         Ok(())
+    }
+
+    fn entries(&self) -> Arc<dyn EntryReader> {
+        Arc::new(TypedEntries { schema: self.schema, older: self.older.clone(), key: PhantomData::<fn(K)> })
     }
 
     fn len(&self) -> usize {

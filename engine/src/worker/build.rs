@@ -37,6 +37,7 @@ use crate::worker::control::{Committer, Coordinator, Janitor, Plane, Trigger};
 use crate::worker::edge::{InEdge, KeyedPact, LocalPact, OutEdge};
 use crate::worker::frame::Frame;
 use crate::worker::instance::{FinalCounters, Instance};
+use crate::worker::merging::Merging;
 use crate::worker::offload::Offload;
 use crate::worker::place::{Alarm, Alarms};
 use crate::worker::ports::{Ack, AckOutput, EdgeOutput, Ports};
@@ -60,6 +61,8 @@ pub(crate) struct Parts {
     pub(crate) progress: Arc<Progress>,
     pub(crate) offload: Rc<Offload>,
     pub(crate) alarms: Option<Alarms>,
+    /// Where chains are merged; `None` if they aren't.
+    pub(crate) merge_offload: Option<Rc<Offload>>,
     /// On worker 0 of a job with checkpoints.
     pub(crate) plane: Option<Plane>,
     pub(crate) ended: FinalCounters,
@@ -317,7 +320,11 @@ impl<'s> Build<'s, '_> {
             let group = parts.commit_groups.get(&id).cloned();
             let crash = parts.platform.crash.clone();
             let states = driver.operator.states();
-            Snapshotting::new(origin, states, chains, limits, files.clone(), group, waker, crash)
+            let merging = parts
+                .merge_offload
+                .as_ref()
+                .map(|offload| Merging::new(origin, config.merge_after, files.clone(), offload.clone(), waker.clone()));
+            Snapshotting::new(origin, states, chains, limits, files.clone(), group, waker, crash).merging(merging)
         });
         let activator = Alarm::new(self.scope.activator_for(address), parts.alarms.clone());
         let (attempt, first, from) = (parts.attempt.clone(), parts.first, parts.worker.0);

@@ -12,6 +12,7 @@
 //!   control                                     trigger, coordinator, committer, janitor
 //!   offload    the I/O threads                  attempt    what ends an attempt
 //!   place      a worker among others: on a thread of its own, or taking turns in a simulation
+//!   merging    grown chains into new bases, beside the run
 //!   watchdog   ends the process if a worker is stuck
 //! ```
 
@@ -21,6 +22,7 @@ mod control;
 mod edge;
 mod frame;
 mod instance;
+mod merging;
 mod offload;
 mod outlook;
 mod place;
@@ -35,4 +37,4 @@ mod thread;
 mod watchdog;
 
 pub use outlook::{Outlook, check_upgrade};
-pub use run::{CHECKPOINTS, explain, run};
+pub use run::{CHECKPOINTS, explain, readers_of, run};

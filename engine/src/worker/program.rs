@@ -10,10 +10,15 @@ use crate::id::{Attempt, JobId, OperatorId, WorkerIndex};
 use crate::operator::Operator;
 use crate::recovery::{Program, ProgramOperator, ProgramState};
 use crate::sink::Visibility;
+use crate::snapshot::StateReaders;
 use crate::state::{AnyMigrations, SchemaVersion};
 
 /// Looks at the operators of a job whose graph is never run. Can be done once: an operator's factory makes one instance.
-pub(crate) fn program_of(job: &Job, plan: &Plan, environment: &Environment) -> Result<Program, BuildError> {
+pub(crate) fn program_of(
+    job: &Job,
+    plan: &Plan,
+    environment: &Environment,
+) -> Result<(Program, StateReaders), BuildError> {
     let setup = OperatorSetup {
         job: JobId(0),
         attempt: Attempt(0),
@@ -23,9 +28,9 @@ pub(crate) fn program_of(job: &Job, plan: &Plan, environment: &Environment) -> R
         visibility: Visibility::AtOnce,
         environment: environment.clone(),
     };
-    let mut operators = vec![];
+    let (mut operators, mut readers) = (vec![], StateReaders::default());
     for node in &mut job.inner.borrow_mut().nodes {
-        let states = states_of(node, &setup)?;
+        let states = states_of(node, &setup, &mut readers)?;
         let role = plan.nodes[node.id.0 as usize].role;
         operators.push(ProgramOperator {
             id: node.id,
@@ -36,10 +41,14 @@ pub(crate) fn program_of(job: &Job, plan: &Plan, environment: &Environment) -> R
             splits: None,
         });
     }
-    Ok(Program { fingerprint: plan.fingerprint(), operators })
+    Ok((Program { fingerprint: plan.fingerprint(), operators }, readers))
 }
 
-fn states_of(node: &mut Node, setup: &OperatorSetup) -> Result<Vec<ProgramState>, BuildError> {
+fn states_of(
+    node: &mut Node,
+    setup: &OperatorSetup,
+    readers: &mut StateReaders,
+) -> Result<Vec<ProgramState>, BuildError> {
     let Make::Operator(make) = &mut node.make else {
         return match node.migrations.first() {
             None => Ok(vec![]),
@@ -51,6 +60,13 @@ fn states_of(node: &mut Node, setup: &OperatorSetup) -> Result<Vec<ProgramState>
     let mut operator = make(&OperatorSetup { name: node.name.clone(), ..setup.clone() })?;
     adopt(operator.as_mut(), &node.name, &node.migrations)?;
     let states = operator.states();
+    let names: Vec<&String> = std::iter::once(&node.name).chain(&node.was).collect();
+    for state in &states {
+        let state = state.borrow();
+        for name in &names {
+            readers.insert(name, state.name().as_str(), state.entries());
+        }
+    }
     let state = |state: &std::rc::Rc<std::cell::RefCell<dyn crate::state::KeyedState>>| {
         let state = state.borrow();
         ProgramState {

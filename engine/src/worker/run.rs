@@ -22,7 +22,7 @@ use crate::graph::{Environment, Job, Plan};
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId};
 use crate::observe::{Connector, Control, Explanation, Phase, Report, books};
 use crate::recovery::Program;
-use crate::snapshot::{Manifest, StoreError};
+use crate::snapshot::{Manifest, StateReaders, StoreError};
 use crate::worker::attempt::{AttemptState, Failure};
 use crate::worker::program::program_of;
 use crate::worker::recover::{Groups, ProgramHere, Recovered, recover};
@@ -66,6 +66,19 @@ pub fn explain(
     let connectors = run.built.inner.borrow().nodes.iter().filter_map(Connector::of).collect();
     let (name, guarantee, workers) = (options.name.clone(), options.guarantee, options.workers);
     Ok(Explanation { name, plan: run.plan, guarantee, workers, connectors })
+}
+
+/// What takes apart the entries of a job's states in state files, for looking into its checkpoints without running it.
+///
+/// # Errors
+/// As [`explain`].
+pub fn readers_of(
+    build: impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + 'static,
+    options: &Options,
+) -> Result<StateReaders, RunError> {
+    let control = Control::new();
+    let run = Run::prepare(Arc::new(build), options, &control)?;
+    Ok(program_of(&run.built, &run.plan, &run.environment)?.1)
 }
 
 /// What stays the same over the attempts of a run.
@@ -235,7 +248,7 @@ impl<'a> Run<'a> {
     /// What the built job keeps.
     fn program(&self) -> Result<&Program, Failure> {
         if self.program.get().is_none() {
-            let program = program_of(&self.built, &self.plan, &self.environment)?;
+            let (program, _) = program_of(&self.built, &self.plan, &self.environment)?;
             self.program.set(program).expect("nobody else sets it");
         }
         Ok(self.program.get().expect("just set"))

@@ -24,6 +24,7 @@ use crate::sink::Prepare;
 use crate::snapshot::{Chain, ChainLimits, SnapshotFiles, SnapshotOrigin, StoreError, WriteError, WrittenState};
 use crate::state::{FrozenState, KeyedState};
 use crate::worker::attempt::Failure;
+use crate::worker::merging::Merging;
 use crate::worker::offload::{Offload, Results};
 
 /// True if no later checkpoint of this attempt could succeed either.
@@ -59,6 +60,7 @@ pub(crate) struct Snapshotting {
     /// Handed to the I/O thread.
     writing: VecDeque<(CheckpointId, Vec<Blob>, Counters)>,
     results: Results<Written>,
+    merging: Option<Merging>,
     crash: CrashPoints,
 }
 
@@ -85,8 +87,14 @@ impl Snapshotting {
             sweeping: VecDeque::new(),
             writing: VecDeque::new(),
             results: Results::new(results),
+            merging: None,
             crash,
         }
+    }
+
+    /// The same, merging chains that have grown.
+    pub(crate) fn merging(self, merging: Option<Merging>) -> Snapshotting {
+        Snapshotting { merging, ..self }
     }
 
     /// Takes the snapshot, at the cut and nowhere else.
@@ -143,6 +151,9 @@ impl Snapshotting {
 
     /// The next report, if one is ready.
     pub(crate) fn poll(&mut self) -> Result<Option<(CheckpointId, SnapshotReport)>, Failure> {
+        if let Some(merging) = &mut self.merging {
+            merging.settle(&mut self.chains);
+        }
         let Some(result) = self.results.poll() else { return Ok(None) };
         let (checkpoint, blobs, counters) = self.writing.pop_front().expect("a result belongs to a cut");
         let Written { states, handle } =
@@ -183,6 +194,9 @@ impl Snapshotting {
     fn extend_chains(&mut self, written: Vec<WrittenState>) -> Result<(), String> {
         for (chain, state) in self.chains.iter_mut().zip(written) {
             chain.push(state).map_err(|broken| broken.to_string())?;
+        }
+        if let Some(merging) = &mut self.merging {
+            merging.begin(&self.chains, &self.states);
         }
         Ok(())
     }

@@ -73,7 +73,10 @@ pub(crate) fn work(worker: &mut Worker, orders: &Orders) -> Outcome {
     let place = Place::take(worker, spawn.as_ref(), &orders.environment.platform.clock);
     let io = Rc::new(Offload::new(spawn.as_ref(), &format!("cw-io-{}", worker.index())));
     let control_io = (worker.index() == 0).then(|| Rc::new(Offload::new(spawn.as_ref(), "cw-commit")));
-    let ran = catch_unwind(AssertUnwindSafe(|| live(worker, orders, &place, &io, control_io.as_ref())));
+    let merges = orders.environment.guarantee.snapshots().is_some_and(|config| config.merge_after > 0);
+    let merge_io = merges.then(|| Rc::new(Offload::new(spawn.as_ref(), &format!("cw-merge-{}", worker.index()))));
+    let ran =
+        catch_unwind(AssertUnwindSafe(|| live(worker, orders, &place, &io, control_io.as_ref(), merge_io.as_ref())));
     let outcome = match ran {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(failure)) => {
@@ -93,6 +96,11 @@ pub(crate) fn work(worker: &mut Worker, orders: &Orders) -> Outcome {
     for dataflow in worker.installed_dataflows() {
         worker.drop_dataflow(dataflow);
     }
+    // Nobody waits for merges that haven't begun.
+    merge_io.iter().for_each(|io| {
+        io.abandon();
+        io.finish(spawn.as_ref());
+    });
     io.finish(spawn.as_ref());
     control_io.iter().for_each(|io| io.finish(spawn.as_ref()));
     outcome
@@ -104,6 +112,7 @@ fn live(
     place: &Place,
     io: &Rc<Offload>,
     control_io: Option<&Rc<Offload>>,
+    merge_io: Option<&Rc<Offload>>,
 ) -> Result<Outcome, Failure> {
     let index = WorkerIndex(u32::try_from(worker.index()).expect("fewer than 2^32 workers"));
     let environment = &orders.environment;
@@ -121,7 +130,8 @@ fn live(
     let clock = environment.platform.clock.clone();
     let snapshots = environment.guarantee.snapshots().zip(orders.recovered.as_ref()).map(|(config, recovered)| {
         let crash = environment.platform.crash.clone();
-        (*config, SnapshotFiles::new(recovered.store.clone(), recovered.owner, crash))
+        let files = SnapshotFiles::new(recovered.store.clone(), recovered.owner, crash);
+        (*config, files.packed(config.compression, environment.platform.spawn.clone()))
     });
     let plane = control_io.filter(|_| snapshots.is_some()).map(|io| plane(orders, io, first));
     let timeline = plane.as_ref().map(|p| p.timeline.clone());
@@ -146,6 +156,7 @@ fn live(
         progress: orders.progress.clone(),
         offload: io.clone(),
         alarms: place.alarms(),
+        merge_offload: merge_io.cloned(),
         plane,
         ended: ended.clone(),
         commit_groups: nodes

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use cutwater_platform::File;
 
 use crate::checkpoint::{Counters, StateFile, StateFileKind};
+use crate::config::Compression;
 use crate::error::OperatorError;
 use crate::exchange::GroupRange;
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId, WorkerIndex};
@@ -65,7 +66,7 @@ fn write(state: FrozenState, checkpoint: CheckpointId) -> Result<StateBytes, Wri
     };
     let name = state.name().to_string();
     let mut out = Out::default();
-    let file = write_file(&mut out, &owner, &origin, &name, state)?;
+    let file = write_file(&mut out, &owner, &origin, &name, state, Compression::None)?;
     let bytes = out.0.take();
     Ok(StateBytes { file, bytes })
 }
