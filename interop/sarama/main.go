@@ -33,6 +33,8 @@ func config(version sarama.KafkaVersion) *sarama.Config {
 	c := sarama.NewConfig()
 	c.Version = version
 	c.ClientID = "interop"
+	// Else sarama gives records up while a broker starts: after three failed refreshes its circuit breaker opens.
+	c.Metadata.Retry.Max = 300
 	c.Metadata.Retry.Backoff = 100 * time.Millisecond
 	return c
 }
