@@ -84,6 +84,13 @@ impl fmt::Display for GuaranteeKind {
 pub struct Snapshots {
     /// From the start of one checkpoint to the start of the next.
     pub interval: Duration,
+    /// From the end of one checkpoint (published or declined) to the start of the next, at least: time for records alone. Only with
+    /// one checkpoint in flight.
+    pub pause: Duration,
+    /// At most this many checkpoints may be under way at a time, triggered and not yet published. With more than one, a barrier
+    /// follows the one before it while state of that is still being written; at each instance the earlier snapshot is encoded to
+    /// its end before the next cut, in one go.
+    pub in_flight_max: u64,
     /// At most this many checkpoints may be triggered and not yet committed.
     pub uncommitted_max: u64,
     /// How many committed checkpoints are kept, the newest included.
@@ -95,17 +102,22 @@ pub struct Snapshots {
     pub merge_after: usize,
     /// How state files are packed.
     pub compression: Compression,
-    /// A checkpoint that isn't complete after this time is declined: nothing is lost, and the next one covers its output.
+    /// A checkpoint that isn't complete after this time is declined: nothing is lost, and the next one covers its output. What it
+    /// waited for is said, and kept in the history.
     pub timeout: Duration,
     /// After this many declined checkpoints in a row the attempt ends: a job that can't take checkpoints any more must say so
-    /// instead of running on towards a very long replay.
+    /// instead of running on towards a very long replay. One that nobody can finish counts again after each further time-out.
     pub declined_max: u32,
+    /// How many checkpoints of a run are remembered with their phases; see [`Control::checkpoints`](crate::observe::Control::checkpoints).
+    pub history: usize,
 }
 
 impl Default for Snapshots {
     fn default() -> Self {
         Snapshots {
             interval: Duration::from_secs(1),
+            pause: Duration::ZERO,
+            in_flight_max: 1,
             uncommitted_max: 2,
             retained: 3,
             deltas_max: 16,
@@ -113,6 +125,7 @@ impl Default for Snapshots {
             compression: Compression::None,
             timeout: Duration::from_secs(600),
             declined_max: 10,
+            history: 64,
         }
     }
 }
@@ -121,6 +134,42 @@ impl Snapshots {
     /// Checkpoints every `interval`, the rest as by default.
     pub fn every(interval: Duration) -> Snapshots {
         Snapshots { interval, ..Snapshots::default() }
+    }
+
+    /// What contradicts what, and what to say instead.
+    ///
+    /// # Errors
+    /// The first contradiction, in words.
+    ///
+    /// ```
+    /// use cutwater_engine::config::Snapshots;
+    /// assert_eq!(Snapshots::default().check(), Ok(()));
+    /// let impatient = Snapshots { in_flight_max: 3, ..Snapshots::default() };
+    /// assert!(impatient.check().unwrap_err().starts_with("3 checkpoints may be in flight, but only 2 uncommitted"));
+    /// ```
+    pub fn check(&self) -> Result<(), String> {
+        let text = match self {
+            s if s.interval.is_zero() => "the checkpoint interval must be above 0",
+            s if s.timeout.is_zero() => "the time-out of checkpoints must be above 0",
+            s if s.retained == 0 => "at least one committed checkpoint must be kept",
+            s if s.uncommitted_max == 0 => "at least one checkpoint may be uncommitted",
+            s if s.in_flight_max == 0 => "at least one checkpoint may be in flight",
+            s if s.declined_max == 0 => {
+                "declined_max must be 1 or more; 1 means that the first declined checkpoint ends the attempt"
+            }
+            s if s.in_flight_max > s.uncommitted_max => {
+                return Err(format!(
+                    "{} checkpoints may be in flight, but only {} uncommitted, and one in flight isn't committed; raise \
+                     uncommitted_max, or lower in_flight_max",
+                    s.in_flight_max, s.uncommitted_max
+                ));
+            }
+            s if s.in_flight_max > 1 && !s.pause.is_zero() => {
+                "a pause between checkpoints means one at a time; leave out the pause, or set in_flight_max to 1"
+            }
+            _ => return Ok(()),
+        };
+        Err(text.to_string())
     }
 }
 

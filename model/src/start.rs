@@ -260,6 +260,7 @@ impl Protocol {
             in_flight_max: usize::from(self.config.in_flight),
             uncommitted_max: usize::from(self.config.uncommitted),
             timeout: Duration::ZERO,
+            pause: Duration::ZERO,
         };
         let control = Control {
             ledger: Ledger::new(pace, plan, sources, settling.next, LATE),

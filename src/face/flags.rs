@@ -44,6 +44,18 @@ pub struct Flags {
     /// Committed checkpoints to keep [default: 3]
     #[arg(long, value_name = "N", env = "CUTWATER_RETAIN", hide_env_values = true)]
     pub retain: Option<usize>,
+    /// Time from the end of one checkpoint to the start of the next, at least [default: 0ms]
+    #[arg(long, value_name = "TIME", env = "CUTWATER_PAUSE", hide_env_values = true, value_parser = duration)]
+    pub pause: Option<Duration>,
+    /// Checkpoints that may be under way at a time [default: 1]
+    #[arg(long, value_name = "N", env = "CUTWATER_IN_FLIGHT", hide_env_values = true)]
+    pub in_flight: Option<u64>,
+    /// A checkpoint that takes longer is declined; nothing is lost [default: 10m]
+    #[arg(long, value_name = "TIME", env = "CUTWATER_TIMEOUT", hide_env_values = true, value_parser = duration)]
+    pub timeout: Option<Duration>,
+    /// So many declined checkpoints in a row end the attempt [default: 10]
+    #[arg(long, value_name = "N", env = "CUTWATER_DECLINED", hide_env_values = true)]
+    pub declined: Option<u32>,
     /// Say nothing but errors
     #[arg(long, env = "CUTWATER_QUIET", hide_env_values = true)]
     pub quiet: bool,
@@ -116,11 +128,12 @@ impl Flags {
         options.take_over = self.take_over;
         options.allow_dropped = self.allow_dropped.iter().cloned().collect();
         options.guarantee = match self.guarantee.unwrap_or(Promise::ExactlyOnce) {
-            Promise::AtMostOnce => match (self.interval, self.retain) {
-                (None, None) => Guarantee::AtMostOnce,
-                _ => {
-                    let text = "an at-most-once job takes no checkpoints: leave out --interval and --retain, or say --guarantee exactly-once";
-                    return Err(RunError::Options(text.to_string()));
+            Promise::AtMostOnce => match self.about_checkpoints() {
+                None => Guarantee::AtMostOnce,
+                Some(flag) => {
+                    return Err(RunError::Options(format!(
+                        "an at-most-once job takes no checkpoints: leave out {flag}, or say --guarantee exactly-once"
+                    )));
                 }
             },
             Promise::AtLeastOnce => Guarantee::AtLeastOnce(self.snapshots()),
@@ -129,8 +142,22 @@ impl Flags {
         Ok(options)
     }
 
+    /// A flag that is about checkpoints, if one is given.
+    fn about_checkpoints(&self) -> Option<&'static str> {
+        let given = [
+            ("--interval", self.interval.is_some()),
+            ("--retain", self.retain.is_some()),
+            ("--pause", self.pause.is_some()),
+            ("--in-flight", self.in_flight.is_some()),
+            ("--timeout", self.timeout.is_some()),
+            ("--declined", self.declined.is_some()),
+        ];
+        given.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
+    }
+
     fn snapshots(&self) -> Snapshots {
         let default = Snapshots::default();
+        let in_flight_max = self.in_flight.unwrap_or(default.in_flight_max);
         Snapshots {
             interval: self.interval.unwrap_or(default.interval),
             retained: self.retain.unwrap_or(default.retained),
@@ -139,6 +166,11 @@ impl Flags {
                 Some(Packing::Lz4) => Compression::Lz4,
                 Some(Packing::Zstd) => Compression::Zstd,
             },
+            pause: self.pause.unwrap_or(default.pause),
+            in_flight_max,
+            uncommitted_max: default.uncommitted_max.max(in_flight_max.saturating_add(1)),
+            timeout: self.timeout.unwrap_or(default.timeout),
+            declined_max: self.declined.unwrap_or(default.declined_max),
             ..default
         }
     }

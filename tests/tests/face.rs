@@ -114,7 +114,19 @@ fn stuck(job: &Job) -> Result<(), BuildError> {
 fn command(job: &str, args: &[&str]) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
     command.args(["--exact", "the_job", "--nocapture"]).env(JOB, job).env(ARGS, args.join("\n"));
-    for variable in ["DIR", "WORKERS", "GUARANTEE", "INTERVAL", "RETAIN", "QUIET", "TAKE_OVER"] {
+    for variable in [
+        "DIR",
+        "WORKERS",
+        "GUARANTEE",
+        "INTERVAL",
+        "RETAIN",
+        "QUIET",
+        "TAKE_OVER",
+        "PAUSE",
+        "IN_FLIGHT",
+        "TIMEOUT",
+        "DECLINED",
+    ] {
         command.env_remove(format!("CUTWATER_{variable}"));
     }
     command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

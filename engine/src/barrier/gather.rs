@@ -80,6 +80,12 @@ impl Gatherer {
         }
     }
 
+    /// The oldest checkpoint that isn't cut although a barrier of it has come, and the channels whose barrier is missing.
+    pub fn awaited(&self) -> Option<(CheckpointId, Vec<ChannelIndex>)> {
+        let missing = (0u32..).zip(&self.next).filter(|(_, next)| **next == Some(self.cut));
+        self.is_gathering().then(|| (self.cut, missing.map(|(channel, _)| ChannelIndex(channel)).collect()))
+    }
+
     /// Whether a barrier has come on some channel and its checkpoint isn't cut.
     pub fn is_gathering(&self) -> bool {
         self.next.iter().flatten().any(|next| *next > self.cut)

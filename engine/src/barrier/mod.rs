@@ -70,6 +70,15 @@ impl Barriers {
         }
     }
 
+    /// The checkpoint whose barrier has come on some channels and not on all, the oldest if there are several, and the channels
+    /// whose barrier is missing.
+    pub fn awaited(&self) -> Option<(CheckpointId, Vec<ChannelIndex>)> {
+        match self {
+            Barriers::Aligned(aligner) => aligner.aligning().map(|n| (n, aligner.awaited().collect())),
+            Barriers::Gathered(gatherer) => gatherer.awaited(),
+        }
+    }
+
     /// Whether a barrier has come on some channels and not on all.
     pub fn are_coming(&self) -> bool {
         match self {

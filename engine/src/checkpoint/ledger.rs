@@ -36,6 +36,8 @@ pub struct Pace {
     pub uncommitted_max: usize,
     /// One that isn't settled after this time is declined.
     pub timeout: Duration,
+    /// From the end of one (published or declined) to the start of the next, at least.
+    pub pause: Duration,
 }
 
 /// What the trigger does now.
@@ -70,6 +72,17 @@ impl ManifestDraft {
         let own = self.snapshots.iter().flat_map(|snapshot| &snapshot.committables);
         self.carried.iter().chain(own).cloned().collect()
     }
+}
+
+/// A checkpoint in flight whose time is up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overdue {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// How many time-outs have passed since it started, at least 1.
+    pub times: u32,
+    /// The instances that haven't reported.
+    pub missing: Vec<InstanceId>,
 }
 
 /// A checkpoint that came to nothing; its output is safe.
@@ -259,9 +272,39 @@ impl Ledger {
         late
     }
 
+    /// The checkpoints in flight whose time is up, oldest first, whether or not they were declined for it.
+    pub fn overdue(&self, now: Duration) -> Vec<Overdue> {
+        let late = |flight: &InFlight| {
+            let times = self.times_out(flight, now);
+            let (checkpoint, missing) = (flight.pending.checkpoint(), flight.pending.awaited().collect());
+            (times > 0).then_some(Overdue { checkpoint, times, missing })
+        };
+        self.in_flight.iter().filter_map(late).collect()
+    }
+
     /// When [`Ledger::time_out`] may next have something to decline.
     pub fn next_timeout(&self) -> Option<Duration> {
         self.in_flight.iter().filter(|f| !f.pending.declined()).map(|f| f.started + self.pace.timeout).min()
+    }
+
+    /// When [`Ledger::time_out`] or [`Ledger::overdue`] may next have something new to say.
+    pub fn next_overdue(&self, now: Duration) -> Option<Duration> {
+        let next = |flight: &InFlight| {
+            let times = self.times_out(flight, now).saturating_add(1);
+            flight.started.saturating_add(self.pace.timeout.saturating_mul(times))
+        };
+        self.in_flight.iter().map(next).min()
+    }
+
+    /// How many time-outs have passed over a checkpoint.
+    fn times_out(&self, flight: &InFlight, now: Duration) -> u32 {
+        let timeout = self.pace.timeout.as_nanos().max(1);
+        u32::try_from(now.saturating_sub(flight.started).as_nanos() / timeout).unwrap_or(u32::MAX - 1)
+    }
+
+    /// One checkpoint has ended, published or declined: the next one waits at least for the pause. The last one of a job doesn't.
+    pub fn rest(&mut self, now: Duration) {
+        self.due = self.due.max(now + self.pace.pause);
     }
 
     /// The ack frontier stands at `frontier`: everything below has passed; `None` is the empty frontier. Answers what

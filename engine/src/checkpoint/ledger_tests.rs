@@ -18,7 +18,7 @@ fn sink() -> InstanceId {
 }
 
 fn ledger(in_flight_max: usize, uncommitted_max: usize) -> Ledger {
-    let pace = Pace { interval: INTERVAL, in_flight_max, uncommitted_max, timeout: TIMEOUT };
+    let pace = Pace { interval: INTERVAL, in_flight_max, uncommitted_max, timeout: TIMEOUT, pause: Duration::ZERO };
     Ledger::new(pace, vec![source(), sink()], [source()], FIRST, Duration::ZERO)
 }
 
@@ -74,10 +74,14 @@ fn what_came_after_a_time_out_is_carried_too() {
     let mut ledger = ledger(1, 2);
     let n = ledger.start(INTERVAL);
     assert_eq!(ledger.next_timeout(), Some(INTERVAL + TIMEOUT));
+    assert_eq!(ledger.overdue(INTERVAL + TIMEOUT - Duration::from_nanos(1)), []);
     assert_eq!(ledger.time_out(INTERVAL + TIMEOUT - Duration::from_nanos(1)), []);
     assert_eq!(ledger.time_out(INTERVAL + TIMEOUT), [n]);
     assert_eq!(ledger.time_out(INTERVAL + TIMEOUT), [], "once is enough");
-    assert_eq!(ledger.next_timeout(), None);
+    let late = INTERVAL + TIMEOUT * 3;
+    let overdue = |times| vec![Overdue { checkpoint: n, times, missing: vec![source(), sink()] }];
+    assert_eq!((ledger.overdue(INTERVAL + TIMEOUT), ledger.overdue(late)), (overdue(1), overdue(3)));
+    assert_eq!(ledger.next_overdue(late), Some(late + TIMEOUT), "it is still in flight, and may be stuck");
     assert_eq!(ledger.poll(INTERVAL * 1000), Trigger::Wait, "it is still in flight");
     ledger.report(n, durable(source(), n, false));
     ledger.report(n, durable(sink(), n, false));

@@ -130,6 +130,7 @@ proptest! {
             in_flight_max: 1,
             uncommitted_max: 3,
             timeout: Duration::from_secs(1),
+            pause: Duration::ZERO,
         };
         let mut ledger = Ledger::new(pace, vec![who(0), who(1)], [], CheckpointId(1), Duration::ZERO);
         let mut disk: BTreeSet<String> = BTreeSet::new();

@@ -17,7 +17,7 @@ pub mod validate;
 
 pub use job::{Environment, Job};
 pub use node::{OperatorSetup, Outputs};
-pub use plan::{Plan, PlanNode, Role};
+pub use plan::{Plan, PlanEdge, PlanNode, Role};
 pub use stage::StageCounts;
 pub use stream::{Keyed, Stream};
 pub use time_mode::{TimeMode, Timed, Untimed};

@@ -1,11 +1,17 @@
 //! What can be seen of a run: live numbers while it goes on, a verified report at its end.
 
 mod explanation;
+mod history;
 mod progress;
 mod report;
+mod standing;
 
 pub use explanation::{Connector, Explanation};
+pub use history::{CheckpointPhase, CheckpointRecord, CheckpointState, PhaseTime};
 pub use progress::{Control, Phase, Progress, RecoveryTimes, Seen};
 pub use report::{EdgeCount, OperatorCount, Report};
+pub use standing::{InstanceName, Stage, Waiting};
 
+pub(crate) use history::Layout;
 pub(crate) use report::{add, books};
+pub(crate) use standing::{Standing, in_words};

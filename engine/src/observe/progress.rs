@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::id::{Attempt, CheckpointId};
+use crate::checkpoint::{PartTimes, SnapshotReport};
+use crate::id::{Attempt, CheckpointId, InstanceId};
+use crate::observe::history::{CheckpointRecord, History, Layout};
+use crate::observe::standing::{Standings, Waiting};
 use crate::sink::Committed;
 use crate::source::Waker;
 
@@ -97,6 +100,8 @@ pub struct Progress {
     resumed_from: AtomicU64,
     started_at: Mutex<Option<Duration>>,
     recovery: Mutex<RecoveryTimes>,
+    history: Mutex<History>,
+    standings: Standings,
     stop: AtomicBool,
     stop_waker: Mutex<Option<Waker>>,
 }
@@ -171,12 +176,57 @@ impl Progress {
         self.read.fetch_add(records, ORDER);
     }
 
-    pub(crate) fn triggered(&self, n: CheckpointId, _now: Duration) {
-        self.triggered.store(n.0, ORDER);
+    /// The workers of an attempt are about to be built: where its instances stand is noted anew, its checkpoints are remembered.
+    pub(crate) fn loading(&self, attempt: Attempt, layout: Layout, keep: usize) {
+        self.standings.clear();
+        self.history(|history| history.begin(attempt, layout, keep));
     }
 
-    pub(crate) fn declined(&self, _n: CheckpointId) {
+    pub(crate) fn standings(&self) -> &Standings {
+        &self.standings
+    }
+
+    pub(crate) fn triggered(&self, n: CheckpointId, now: Duration, wall_ms: i64) {
+        self.triggered.store(n.0, ORDER);
+        self.history(|history| history.triggered(n, now, wall_ms));
+    }
+
+    pub(crate) fn reported(&self, n: CheckpointId, report: &SnapshotReport, times: PartTimes) {
+        let snapshot = match report {
+            SnapshotReport::Durable(snapshot) => Some(snapshot),
+            SnapshotReport::Failed { .. } => None,
+        };
+        self.history(|history| history.reported(n, report.instance(), times, snapshot));
+    }
+
+    /// Every instance has reported.
+    pub(crate) fn complete(&self, n: CheckpointId, now: Duration) {
+        self.history(|history| history.complete(n, now));
+    }
+
+    pub(crate) fn published(&self, n: CheckpointId, now: Duration) {
+        self.history(|history| history.published(n, now));
+    }
+
+    /// The time of a checkpoint is up; answers whom it waits for.
+    pub(crate) fn timed_out(&self, n: CheckpointId, missing: &[InstanceId]) -> Vec<Waiting> {
+        let waiting = self.standings.waiting(n, missing);
+        self.history(|history| history.timed_out(n, waiting.clone()));
+        waiting
+    }
+
+    pub(crate) fn declined(&self, n: CheckpointId, reasons: &str, now: Duration) {
         self.declined.fetch_add(1, ORDER);
+        self.history(|history| history.declined(n, reasons, now));
+    }
+
+    /// The last checkpoints, oldest first.
+    pub(crate) fn checkpoints(&self) -> Vec<CheckpointRecord> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).records()
+    }
+
+    fn history(&self, change: impl FnOnce(&mut History)) {
+        change(&mut self.history.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(crate) fn committed(&self, n: CheckpointId, committed: Committed, now: Duration) {
@@ -184,6 +234,7 @@ impl Progress {
         self.transactions.fetch_add(committed.now as u64, ORDER);
         self.already.fetch_add(committed.already as u64, ORDER);
         self.commits.fetch_add(1, ORDER);
+        self.history(|history| history.committed(n, now));
         let started = self.started_at.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(started) = started {
             self.recovery(|times| times.first_commit = now.saturating_sub(started));
@@ -232,6 +283,12 @@ impl Control {
     /// A look at the run, now.
     pub fn seen(&self) -> Seen {
         self.progress.seen()
+    }
+
+    /// The last checkpoints of the run, oldest first: how long each phase took and which instance held it up, the one under way
+    /// included. As many as [`Snapshots::history`](crate::config::Snapshots::history) says.
+    pub fn checkpoints(&self) -> Vec<CheckpointRecord> {
+        self.progress.checkpoints()
     }
 
     pub(crate) fn progress(&self) -> Arc<Progress> {

@@ -8,7 +8,7 @@ use crate::checkpoint::Counters;
 use crate::config::Guarantee;
 use crate::graph::{Plan, PlanNode};
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId};
-use crate::observe::RecoveryTimes;
+use crate::observe::{CheckpointRecord, RecoveryTimes};
 
 /// The verified report of a run.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ pub struct Report {
     pub already_committed: u64,
     /// Transactions that earlier attempts left and that were aborted.
     pub aborted: u64,
+    /// The last checkpoints of this run, oldest first.
+    pub history: Vec<CheckpointRecord>,
     /// How long each attempt of this run took to come back.
     pub recoveries: Vec<RecoveryTimes>,
     /// Why the attempts before the last one of this run ended.
@@ -191,6 +193,9 @@ impl fmt::Display for Report {
             "  checkpoints   newest {}; {} committed and {} declined in this run",
             self.checkpoint, self.committed, self.declined
         )?;
+        if let Some(slowest) = self.history.iter().filter(|record| record.took.is_some()).max_by_key(|r| r.took) {
+            writeln!(f, "    slowest     {slowest}")?;
+        }
         writeln!(
             f,
             "  transactions  {} committed, {} found committed, {} of dead attempts aborted",

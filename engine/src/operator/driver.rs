@@ -67,6 +67,8 @@ pub(crate) struct Driver {
     port_of: Vec<usize>,
     processed: Vec<Processed>,
     barriers: Barriers,
+    /// Barriers that were reached.
+    reached: u64,
     merger: WatermarkMerger,
     unfinished: Option<Unfinished>,
     produced: VecDeque<Produced>,
@@ -94,6 +96,7 @@ impl Driver {
             port_of,
             processed: vec![Processed::default(); channels],
             barriers,
+            reached: 0,
             merger: WatermarkMerger::new(channels, Watermark::MIN),
             unfinished: None,
             produced: VecDeque::new(),
@@ -136,6 +139,16 @@ impl Driver {
     /// True while the barrier of a checkpoint has come on some channels and not on all.
     pub(crate) fn is_aligning(&self) -> bool {
         self.barriers.are_coming()
+    }
+
+    /// How many barriers were reached so far.
+    pub(crate) fn barriers_reached(&self) -> u64 {
+        self.reached
+    }
+
+    /// The checkpoint that is being aligned and the channels whose barrier is missing; see [`Barriers::awaited`].
+    pub(crate) fn awaited(&self) -> Option<(CheckpointId, Vec<ChannelIndex>)> {
+        self.barriers.awaited()
     }
 
     /// When the operator wants to be woken, as a point of `now`.
@@ -196,6 +209,7 @@ impl Driver {
                 }
                 Body::Barrier(n) => {
                     self.processed[channel].barriers += 1;
+                    self.reached += 1;
                     let outcome = self.barriers.barrier(at, n).map_err(|e| OperatorError::Failed(e.to_string()))?;
                     if self.aligned(outcome, effects)? {
                         return Ok(Outcome::More);

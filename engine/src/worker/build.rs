@@ -26,7 +26,7 @@ use crate::exchange::GroupAssignment;
 use crate::graph::OperatorSetup;
 use crate::graph::node::{InputEdge, Make, Node, Route};
 use crate::id::{CheckpointId, InstanceId, OperatorId, WorkerIndex};
-use crate::observe::Progress;
+use crate::observe::{InstanceName, Progress};
 use crate::operator::Operator;
 use crate::operator::driver::Driver;
 use crate::snapshot::{Chain, ChainLimits, SnapshotFiles, SnapshotOrigin};
@@ -124,7 +124,15 @@ fn splits_here(parts: &Parts, source: OperatorId) -> Result<Vec<SplitState>, Fai
 pub(crate) fn build(worker: &mut Worker, made: Vec<Made>, parts: &Parts) {
     worker.dataflow::<u64, _, _>(|scope| {
         let barriers = parts.snapshots.is_some().then(|| trigger(scope, parts));
-        let mut build = Build { scope, parts, barriers, open: HashMap::new(), acks: vec![], unread: HashMap::new() };
+        let mut build = Build {
+            scope,
+            parts,
+            barriers,
+            open: HashMap::new(),
+            acks: vec![],
+            unread: HashMap::new(),
+            names: HashMap::new(),
+        };
         for node in made {
             build.node(node);
         }
@@ -155,11 +163,13 @@ struct Build<'s, 'p> {
     /// Per operator and worker, whether no source that it reads from, near or far, has a split on a worker that sends to it.
     /// Every worker knows that of all instances.
     unread: HashMap<OperatorId, Vec<bool>>,
+    names: HashMap<OperatorId, String>,
 }
 
 impl<'s> Build<'s, '_> {
     fn node(&mut self, node: Made) {
         let Made { id, name, inputs, outputs, body } = node;
+        self.names.insert(id, name.clone());
         match body {
             MadeBody::Source { driver, splits } => self.source(id, name, driver, splits),
             MadeBody::Operator { operator, chains } => self.operator(id, name, inputs, outputs, operator, chains),
@@ -219,7 +229,8 @@ impl<'s> Build<'s, '_> {
         let (attempt, first) = (parts.attempt.clone(), parts.first);
         let counters = parts.restore.counters(id, Counters { emitted: vec![0], ..Counters::default() });
         let (limits, ended, progress) = (parts.limits, parts.ended.clone(), parts.progress.clone());
-        let (from, crash) = (parts.worker.0, parts.platform.crash.clone());
+        let (from, crash, clock) = (parts.worker.0, parts.platform.crash.clone(), parts.platform.clock.clone());
+        parts.progress.standings().join(instance, &name, vec![]);
         builder.build(move |capabilities| {
             let mut source = SourceInstance {
                 id: instance,
@@ -232,6 +243,7 @@ impl<'s> Build<'s, '_> {
                 ended,
                 progress,
                 crash,
+                clock,
                 exhausted: false,
                 over: false,
             };
@@ -283,6 +295,8 @@ impl<'s> Build<'s, '_> {
         let mut builder = OperatorBuilder::new(name.clone(), self.scope);
         let address = builder.operator_info().address;
         let (mut handles, mut in_edges, mut port_of) = (vec![], vec![], vec![]);
+        let senders = self.senders(&inputs);
+        let standing = parts.progress.standings().join(instance, &name, senders);
         let (mut unread, mut unread_channels) = (vec![true; parts.assignment.workers().get() as usize], vec![]);
         for (port, InputEdge { from, port: from_port, route }) in inputs.into_iter().enumerate() {
             let open = self.open.remove(&(from, from_port)).expect("an operator comes after those it reads from");
@@ -318,13 +332,25 @@ impl<'s> Build<'s, '_> {
                 SnapshotOrigin { checkpoint: parts.first, instance, groups: parts.assignment.range_of(parts.worker) };
             let limits = ChainLimits { deltas_max: config.deltas_max };
             let group = parts.commit_groups.get(&id).cloned();
-            let crash = parts.platform.crash.clone();
+            let (crash, clock) = (parts.platform.crash.clone(), parts.platform.clock.clone());
             let states = driver.operator.states();
             let merging = parts
                 .merge_offload
                 .as_ref()
                 .map(|offload| Merging::new(origin, config.merge_after, files.clone(), offload.clone(), waker.clone()));
-            Snapshotting::new(origin, states, chains, limits, files.clone(), group, waker, crash).merging(merging)
+            Snapshotting::new(
+                origin,
+                states,
+                chains,
+                limits,
+                files.clone(),
+                group,
+                waker,
+                clock,
+                standing.clone(),
+                crash,
+            )
+            .merging(merging)
         });
         let activator = Alarm::new(self.scope.activator_for(address), parts.alarms.clone());
         let (attempt, first, from) = (parts.attempt.clone(), parts.first, parts.worker.0);
@@ -334,6 +360,7 @@ impl<'s> Build<'s, '_> {
             let ports = Ports::new(from, data, ack, capabilities, first);
             let mut instance = Instance::new(
                 instance, name, driver, ports, in_edges, snapshots, offload, limits, clock, activator, ended, crash,
+                standing,
             );
             move |_frontiers| {
                 if attempt.is_over() {
@@ -347,6 +374,20 @@ impl<'s> Build<'s, '_> {
                 }
             }
         });
+    }
+
+    /// Who sends on each input channel, in the order of channels.
+    fn senders(&self, inputs: &[InputEdge]) -> Vec<InstanceName> {
+        let me = self.parts.worker.0;
+        let of = |edge: &InputEdge| {
+            let operator = self.names.get(&edge.from).cloned().unwrap_or_default();
+            let workers = match edge.route {
+                Route::Local => me..me + 1,
+                Route::ByKey(_) => 0..self.parts.assignment.workers().get(),
+            };
+            workers.map(move |worker| InstanceName { operator: operator.clone(), worker })
+        };
+        inputs.iter().flat_map(of).collect()
     }
 
     fn readers(&self, id: OperatorId) -> HashMap<usize, usize> {
@@ -427,9 +468,12 @@ fn trigger<'s>(scope: Scope<'s, u64>, parts: &Parts) -> BarrierStream<'s> {
             }
             let Some(trigger) = &mut trigger else { return };
             let mut output = output.activate();
-            trigger.step(|capability, n| {
+            let step = trigger.step(|capability, n| {
                 output.session(capability).give_iterator((0..workers).map(|worker| (worker, n.0)));
             });
+            if let Err(failure) = step {
+                attempt.fail(failure);
+            }
         }
     });
     stream

@@ -15,14 +15,17 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cutwater_platform::{Clock, CrashPoints};
 use timely::dataflow::operators::Capability;
 
-use crate::checkpoint::{Ledger, ManifestDraft, Permit, Published, StoredManifest, Trigger as Next, retire};
+use crate::checkpoint::{
+    Ledger, ManifestDraft, OutOfPatience, Patience, Permit, Published, StoredManifest, Trigger as Next, retire,
+};
 use crate::exchange::KeyGroups;
 use crate::id::CheckpointId;
-use crate::observe::Progress;
+use crate::observe::{Progress, in_words};
 use crate::sink::{CommitGroup, Committed};
 use crate::snapshot::{
     CheckpointStore, CommittedRecord, HashIdentity, Manifest, ManifestPoint, Owner, PlanIdentity, StateFileName,
@@ -49,7 +52,7 @@ pub(crate) struct Plane {
     /// The timeline's manifests that are in the store.
     pub(crate) timeline: Rc<RefCell<Vec<Kept>>>,
     pub(crate) retained: usize,
-    pub(crate) declined_max: u32,
+    pub(crate) patience: Rc<RefCell<Patience>>,
     /// Whether barriers are aligned.
     pub(crate) exact: bool,
     pub(crate) plan: PlanIdentity,
@@ -79,7 +82,42 @@ impl Kept {
     }
 }
 
+impl From<OutOfPatience> for Failure {
+    fn from(out: OutOfPatience) -> Failure {
+        Failure::Restart(out.to_string())
+    }
+}
+
 impl Plane {
+    /// Declines what has taken too long, and says whom it waits for.
+    fn time_out(&self, now: Duration) -> Result<(), Failure> {
+        let overdue = {
+            let mut ledger = self.ledger.borrow_mut();
+            ledger.time_out(now);
+            ledger.overdue(now)
+        };
+        for late in overdue {
+            if !self.patience.borrow().is_news(late.checkpoint, late.times) {
+                continue;
+            }
+            let waiting = self.progress.timed_out(late.checkpoint, &late.missing);
+            let text = format!("it took too long, and still waits for this: {}", in_words(&waiting));
+            tracing::warn!(checkpoint = late.checkpoint.0, times = late.times, "checkpoint declined: {text}");
+            self.patience.borrow_mut().late(late.checkpoint, late.times, &text)?;
+        }
+        Ok(())
+    }
+
+    /// A checkpoint came to nothing; too many in a row end the attempt.
+    fn declined(&self, checkpoint: CheckpointId, reason: &str) -> Result<(), Failure> {
+        tracing::warn!(checkpoint = checkpoint.0, reason, "checkpoint declined");
+        let now = self.clock.monotonic();
+        self.progress.declined(checkpoint, reason, now);
+        self.ledger.borrow_mut().rest(now);
+        self.wake_trigger();
+        Ok(self.patience.borrow_mut().declined(checkpoint, reason)?)
+    }
+
     fn wake_trigger(&self) {
         if let Some(trigger) = self.wake_trigger.borrow().as_ref() {
             trigger.activate();
@@ -102,20 +140,18 @@ impl Trigger {
     }
 
     /// One activation: `send` broadcasts a barrier at a capability.
-    pub(crate) fn step(&mut self, mut send: impl FnMut(&Capability<u64>, CheckpointId)) {
+    pub(crate) fn step(&mut self, mut send: impl FnMut(&Capability<u64>, CheckpointId)) -> Result<(), Failure> {
         let now = self.plane.clock.monotonic();
         if self.plane.progress.stop_requested() {
             self.plane.ledger.borrow_mut().request_stop();
         }
-        for late in self.plane.ledger.borrow_mut().time_out(now) {
-            tracing::warn!(checkpoint = late.0, "the checkpoint took too long and is declined");
-        }
+        self.plane.time_out(now)?;
         while let Some(capability) = &mut self.capability {
             let next = self.plane.ledger.borrow().poll(now);
             match next {
                 Next::Start => {
                     let n = self.plane.ledger.borrow_mut().start(now);
-                    self.plane.progress.triggered(n, now);
+                    self.plane.progress.triggered(n, now, self.plane.clock.wall().0);
                     self.plane.crash.reach("trigger.fired");
                     send(capability, n);
                     capability.downgrade(&n.next().0);
@@ -131,9 +167,10 @@ impl Trigger {
                 }
             }
         }
-        if let Some(at) = self.plane.ledger.borrow().next_timeout().filter(|_| self.capability.is_some()) {
+        if let Some(at) = self.plane.ledger.borrow().next_overdue(now).filter(|_| self.capability.is_some()) {
             self.activator.activate_after(at.saturating_sub(now));
         }
+        Ok(())
     }
 }
 
@@ -145,18 +182,11 @@ pub(crate) struct Coordinator {
     /// The manifest that is being written; one at a time.
     publishing: Option<Kept>,
     published: Results<Result<Published, StoreError>>,
-    declined_in_a_row: u32,
 }
 
 impl Coordinator {
     pub(crate) fn new(plane: Plane, waker: crate::source::Waker) -> Coordinator {
-        Coordinator {
-            plane,
-            capabilities: BTreeMap::new(),
-            publishing: None,
-            published: Results::new(waker),
-            declined_in_a_row: 0,
-        }
+        Coordinator { plane, capabilities: BTreeMap::new(), publishing: None, published: Results::new(waker) }
     }
 
     /// Takes what came on the ack port.
@@ -167,7 +197,8 @@ impl Coordinator {
                     self.plane.ledger.borrow_mut().ready(instance);
                     self.plane.wake_trigger();
                 }
-                Ack::Report(n, report) => {
+                Ack::Report(n, report, times) => {
+                    self.plane.progress.reported(n, &report, times);
                     self.capabilities.entry(n).or_insert_with(&capability);
                     let instance = report.instance();
                     let accepted = self.plane.ledger.borrow_mut().report(n, report);
@@ -188,7 +219,7 @@ impl Coordinator {
         for declined in declined.map_err(|incomplete| Failure::Restart(incomplete.to_string()))? {
             let reasons: Vec<String> = declined.reasons.iter().map(ToString::to_string).collect();
             self.capabilities.remove(&declined.checkpoint);
-            self.declined(declined.checkpoint, &reasons.join("; "))?;
+            self.plane.declined(declined.checkpoint, &reasons.join("; "))?;
         }
         while let Some(result) = self.published.poll() {
             let result = result.map_err(|panic| Failure::Restart(format!("publishing a manifest: {panic}")))?;
@@ -200,7 +231,10 @@ impl Coordinator {
             match result {
                 Ok(published) => {
                     self.plane.timeline.borrow_mut().push(kept);
-                    self.declined_in_a_row = 0;
+                    let now = self.plane.clock.monotonic();
+                    self.plane.progress.published(checkpoint, now);
+                    self.plane.patience.borrow_mut().complete(checkpoint);
+                    self.plane.ledger.borrow_mut().rest(now);
                     let permit = self.plane.ledger.borrow_mut().published(published);
                     self.plane.crash.reach("coordinator.published");
                     send(&capability, permit);
@@ -208,7 +242,7 @@ impl Coordinator {
                 // It isn't there and never will be: declined after all, and the next manifest lists its output.
                 Err(error @ StoreError::Io(_)) => {
                     self.plane.ledger.borrow_mut().not_published(checkpoint);
-                    self.declined(checkpoint, &error.to_string())?;
+                    self.plane.declined(checkpoint, &error.to_string())?;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -216,24 +250,11 @@ impl Coordinator {
         }
         let draft = self.plane.ledger.borrow_mut().next_publication();
         if let Some(draft) = draft {
+            self.plane.progress.complete(draft.checkpoint, self.plane.clock.monotonic());
             self.plane.crash.reach("coordinator.all-reported");
             self.publish(draft)?;
         }
         Ok(())
-    }
-
-    /// A checkpoint came to nothing; too many in a row end the attempt.
-    fn declined(&mut self, checkpoint: CheckpointId, reason: &str) -> Result<(), Failure> {
-        tracing::warn!(checkpoint = checkpoint.0, reason, "checkpoint declined");
-        self.plane.progress.declined(checkpoint);
-        self.plane.wake_trigger();
-        self.declined_in_a_row += 1;
-        if self.declined_in_a_row < self.plane.declined_max {
-            return Ok(());
-        }
-        let text =
-            format!("{} checkpoints in a row were declined, the last one because: {reason}", self.declined_in_a_row);
-        Err(Failure::Restart(text))
     }
 
     fn publish(&mut self, draft: ManifestDraft) -> Result<(), Failure> {

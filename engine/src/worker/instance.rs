@@ -1,8 +1,10 @@
 //! An operator instance inside timely: pulls everything into the driver's queues, carries out what the driver decides.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cutwater_platform::{Clock, CrashPoints};
 
@@ -10,7 +12,8 @@ use crate::checkpoint::Counters;
 use crate::config::Limits;
 use crate::element::Body;
 use crate::error::OperatorError;
-use crate::id::InstanceId;
+use crate::id::{CheckpointId, InstanceId};
+use crate::observe::Standing;
 use crate::operator::driver::{Driver, Effect, Outcome};
 use crate::worker::attempt::Failure;
 use crate::worker::edge::InEdge;
@@ -41,6 +44,11 @@ pub(crate) struct Instance {
     crash: CrashPoints,
     started: bool,
     effects: Vec<Effect>,
+    standing: Standing,
+    /// Barriers that were reached when this was last looked at.
+    barriers_seen: u64,
+    /// When the first barrier of each checkpoint that isn't cut was reached, oldest first.
+    met: VecDeque<(CheckpointId, Duration)>,
 }
 
 impl Instance {
@@ -58,6 +66,7 @@ impl Instance {
         activator: Alarm,
         ended: FinalCounters,
         crash: CrashPoints,
+        standing: Standing,
     ) -> Instance {
         let mut first_channel = vec![];
         let mut next = 0;
@@ -81,6 +90,9 @@ impl Instance {
             crash,
             started: false,
             effects: vec![],
+            standing,
+            barriers_seen: 0,
+            met: VecDeque::new(),
         }
     }
 
@@ -105,6 +117,7 @@ impl Instance {
             let room = self.ports.room();
             let mut effects = std::mem::take(&mut self.effects);
             let outcome = self.driver.step(1, room, now, &mut effects).map_err(|e| self.named(e))?;
+            self.note_barriers(now);
             let moved = !effects.is_empty();
             self.carry_out(&mut effects)?;
             self.effects = effects;
@@ -136,6 +149,20 @@ impl Instance {
         Ok(())
     }
 
+    /// Notes which barriers have come and which are missing, if that has changed.
+    fn note_barriers(&mut self, now: Duration) {
+        let reached = self.driver.barriers_reached();
+        if reached == std::mem::replace(&mut self.barriers_seen, reached) {
+            return;
+        }
+        if let Some((n, awaited)) = self.driver.awaited() {
+            if self.met.back().is_none_or(|(met, _)| *met < n) {
+                self.met.push_back((n, now));
+            }
+            self.standing.aligning(n, awaited.iter().map(|channel| channel.index()));
+        }
+    }
+
     fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Result<(), Failure> {
         for effect in effects.drain(..) {
             match effect {
@@ -146,7 +173,9 @@ impl Instance {
                     let Some(snapshots) = &mut self.snapshots else {
                         return Err(Failure::Fatal(format!("{}: a barrier in a job without checkpoints", self.name)));
                     };
-                    snapshots.cut(n, self.driver.operator.as_mut(), &self.driver.counters)?;
+                    let met = self.met.pop_front_if(|(met, _)| *met <= n);
+                    let reached = met.map_or_else(|| self.clock.monotonic(), |(_, at)| at);
+                    snapshots.cut(n, self.driver.operator.as_mut(), &self.driver.counters, reached)?;
                     snapshots.advance(self.limits.sweep_words, &self.offload);
                 }
                 Effect::Ended => {
@@ -169,8 +198,8 @@ impl Instance {
 
     fn report(&mut self) -> Result<(), Failure> {
         if let Some(snapshots) = &mut self.snapshots {
-            while let Some((n, report)) = snapshots.poll()? {
-                self.ports.report(n, report);
+            while let Some((n, report, times)) = snapshots.poll()? {
+                self.ports.report(n, report, times);
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ use timely::container::{CapacityContainerBuilder, NoopBuilder};
 use timely::dataflow::operators::Capability;
 use timely::dataflow::operators::generic::OutputBuilder;
 
-use crate::checkpoint::SnapshotReport;
+use crate::checkpoint::{PartTimes, SnapshotReport};
 use crate::element::{Batch, Body};
 use crate::exchange::Signals;
 use crate::id::{CheckpointId, InstanceId};
@@ -18,8 +18,8 @@ use crate::worker::frame::Frame;
 /// What goes from an instance to the coordinator.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Ack {
-    /// About one checkpoint.
-    Report(CheckpointId, SnapshotReport),
+    /// About one checkpoint, and when what was done for it.
+    Report(CheckpointId, SnapshotReport, PartTimes),
     /// A source has nothing left to read.
     Ready(InstanceId),
 }
@@ -123,9 +123,9 @@ impl Ports {
     }
 
     /// Reports about a checkpoint that was cut, and gives up the capability that stood for it.
-    pub(crate) fn report(&mut self, n: CheckpointId, report: SnapshotReport) {
+    pub(crate) fn report(&mut self, n: CheckpointId, report: SnapshotReport, times: PartTimes) {
         let capability = self.held.remove(&n).expect("one report per cut");
-        self.ack.activate().session(&capability).give(Ack::Report(n, report));
+        self.ack.activate().session(&capability).give(Ack::Report(n, report, times));
     }
 
     /// Says that a source has nothing left.

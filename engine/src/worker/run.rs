@@ -20,7 +20,7 @@ use crate::graph::node::Make;
 use crate::graph::validate::validate;
 use crate::graph::{Environment, Job, Plan};
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId};
-use crate::observe::{Connector, Control, Explanation, Phase, Report, books};
+use crate::observe::{Connector, Control, Explanation, Layout, Phase, Report, books};
 use crate::recovery::Program;
 use crate::snapshot::{Manifest, StateReaders, StoreError};
 use crate::worker::attempt::{AttemptState, Failure};
@@ -214,6 +214,8 @@ impl<'a> Run<'a> {
             ),
         };
         let attempt = Arc::new(AttemptState::default());
+        let keep = self.options.guarantee.snapshots().map_or(0, |s| s.history);
+        progress.loading(attempt_number, Layout::of(&self.plan, workers.get()), keep);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let orders = Arc::new(Orders {
             build: self.build.clone(),
@@ -345,6 +347,7 @@ impl<'a> Run<'a> {
             transactions: seen.transactions,
             already_committed: progress.already_committed(),
             aborted: partial.aborted,
+            history: progress.checkpoints(),
             recoveries,
             failures: partial.failures,
             elapsed: self.options.platform.clock.monotonic().saturating_sub(self.since),
@@ -381,12 +384,7 @@ fn check(options: &Options) -> Result<(), RunError> {
         _ if options.workers == 0 => refuse("a job needs a worker at least; say workers = 1 or more"),
         _ if options.workers > 1024 => refuse("at most 1024 workers are supported"),
         Guarantee::AtMostOnce => Ok(()),
-        Guarantee::AtLeastOnce(s) | Guarantee::ExactlyOnce(s) => match s {
-            _ if s.interval.is_zero() => refuse("the checkpoint interval must be above 0"),
-            _ if s.retained == 0 => refuse("at least one committed checkpoint must be kept"),
-            _ if s.uncommitted_max == 0 => refuse("at least one checkpoint may be uncommitted"),
-            _ => Ok(()),
-        },
+        Guarantee::AtLeastOnce(s) | Guarantee::ExactlyOnce(s) => s.check().map_err(RunError::Options),
     }
 }
 

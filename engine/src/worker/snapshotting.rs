@@ -13,12 +13,15 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
-use cutwater_platform::CrashPoints;
+use cutwater_platform::{Clock, CrashPoints};
 
-use crate::checkpoint::{Blob, Committable, Counters, SnapshotRef, SnapshotReport};
+use crate::checkpoint::{Blob, Committable, Counters, PartTimes, SnapshotRef, SnapshotReport};
 use crate::error::SinkError;
 use crate::id::{CheckpointId, InstanceId};
+use crate::observe::Standing;
 use crate::operator::Operator;
 use crate::sink::Prepare;
 use crate::snapshot::{Chain, ChainLimits, SnapshotFiles, SnapshotOrigin, StoreError, WriteError, WrittenState};
@@ -36,6 +39,8 @@ fn ends_attempt(error: &StoreError) -> bool {
 struct Written {
     states: Result<Vec<WrittenState>, WriteError>,
     handle: Option<Result<Option<Vec<u8>>, SinkError>>,
+    /// When.
+    at: Duration,
 }
 
 struct Cut {
@@ -44,6 +49,7 @@ struct Cut {
     counters: Counters,
     frozen: Vec<Option<FrozenState>>,
     prepare: Option<Prepare>,
+    times: PartTimes,
 }
 
 /// The snapshots of one instance that are under way.
@@ -58,9 +64,11 @@ pub(crate) struct Snapshotting {
     /// Cut and not yet swept to the end.
     sweeping: VecDeque<Cut>,
     /// Handed to the I/O thread.
-    writing: VecDeque<(CheckpointId, Vec<Blob>, Counters)>,
+    writing: VecDeque<(CheckpointId, Vec<Blob>, Counters, PartTimes)>,
     results: Results<Written>,
     merging: Option<Merging>,
+    clock: Arc<dyn Clock>,
+    standing: Standing,
     crash: CrashPoints,
 }
 
@@ -74,6 +82,8 @@ impl Snapshotting {
         files: SnapshotFiles,
         group: Option<String>,
         results: crate::source::Waker,
+        clock: Arc<dyn Clock>,
+        standing: Standing,
         crash: CrashPoints,
     ) -> Snapshotting {
         Snapshotting {
@@ -88,6 +98,8 @@ impl Snapshotting {
             writing: VecDeque::new(),
             results: Results::new(results),
             merging: None,
+            clock,
+            standing,
             crash,
         }
     }
@@ -97,20 +109,24 @@ impl Snapshotting {
         Snapshotting { merging, ..self }
     }
 
-    /// Takes the snapshot, at the cut and nowhere else.
+    /// Takes the snapshot, at the cut and nowhere else. `reached`: when the checkpoint's first barrier was.
     pub(crate) fn cut(
         &mut self,
         checkpoint: CheckpointId,
         operator: &mut dyn Operator,
         counters: &Counters,
+        reached: Duration,
     ) -> Result<(), Failure> {
+        let cut = self.clock.monotonic();
+        self.standing.encoding(checkpoint);
         for (state, chain) in self.states.iter().zip(&self.chains) {
             state.borrow_mut().freeze(chain.next_kind(&self.limits));
         }
         let blobs = operator.save().into_iter().map(|(name, bytes)| Blob { name, bytes }).collect();
         let prepare = operator.seal(checkpoint)?;
         let frozen = self.states.iter().map(|_| None).collect();
-        self.sweeping.push_back(Cut { checkpoint, blobs, counters: counters.clone(), frozen, prepare });
+        let times = PartTimes { reached, cut, sealed: self.clock.monotonic(), ..PartTimes::default() };
+        self.sweeping.push_back(Cut { checkpoint, blobs, counters: counters.clone(), frozen, prepare, times });
         self.crash.reach("operator.cut");
         Ok(())
     }
@@ -135,29 +151,36 @@ impl Snapshotting {
     }
 
     fn submit(&mut self, cut: Cut, offload: &Offload) {
-        let Cut { checkpoint, blobs, counters, frozen, prepare } = cut;
+        let Cut { checkpoint, blobs, counters, frozen, prepare, times } = cut;
         let frozen: Vec<FrozenState> = frozen.into_iter().flatten().collect();
         let origin = SnapshotOrigin { checkpoint, ..self.origin };
-        let (files, crash) = (self.files.clone(), self.crash.clone());
-        self.writing.push_back((checkpoint, blobs, counters));
+        let (files, crash, clock) = (self.files.clone(), self.crash.clone(), self.clock.clone());
+        let times = PartTimes { encoded: clock.monotonic(), ..times };
+        self.standing.writing(checkpoint);
+        let standing = self.standing.clone();
+        self.writing.push_back((checkpoint, blobs, counters, times));
         self.results.submit(offload, move || {
             let handle = prepare.map(|prepare| prepare());
             if matches!(handle, Some(Ok(_))) {
                 crash.reach("sink.prepared");
             }
-            Written { states: files.write(&origin, frozen), handle }
+            let states = files.write(&origin, frozen);
+            standing.reporting(checkpoint);
+            Written { states, handle, at: clock.monotonic() }
         });
     }
 
     /// The next report, if one is ready.
-    pub(crate) fn poll(&mut self) -> Result<Option<(CheckpointId, SnapshotReport)>, Failure> {
+    pub(crate) fn poll(&mut self) -> Result<Option<(CheckpointId, SnapshotReport, PartTimes)>, Failure> {
         if let Some(merging) = &mut self.merging {
             merging.settle(&mut self.chains);
         }
         let Some(result) = self.results.poll() else { return Ok(None) };
-        let (checkpoint, blobs, counters) = self.writing.pop_front().expect("a result belongs to a cut");
-        let Written { states, handle } =
+        let (checkpoint, blobs, counters, times) = self.writing.pop_front().expect("a result belongs to a cut");
+        let Written { states, handle, at } =
             result.map_err(|panic| Failure::Restart(format!("writing a snapshot: {panic}")))?;
+        let times = PartTimes { written: at, ..times };
+        self.standing.reported(checkpoint);
         let mut committables = vec![];
         if let Some(handle) = handle.transpose()?.flatten() {
             let group = self.group.clone().ok_or_else(|| {
@@ -178,7 +201,7 @@ impl Snapshotting {
                 chain.lost();
                 state.borrow_mut().mark_all_dirty();
             }
-            return Ok(Some((checkpoint, SnapshotReport::Failed { instance: self.instance, reason })));
+            return Ok(Some((checkpoint, SnapshotReport::Failed { instance: self.instance, reason }, times)));
         }
         let snapshot = SnapshotRef {
             instance: self.instance,
@@ -188,7 +211,7 @@ impl Snapshotting {
             counters,
             exhausted: true,
         };
-        Ok(Some((checkpoint, SnapshotReport::Durable(snapshot))))
+        Ok(Some((checkpoint, SnapshotReport::Durable(snapshot), times)))
     }
 
     fn extend_chains(&mut self, written: Vec<WrittenState>) -> Result<(), String> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cutwater_platform::CrashPoints;
+use cutwater_platform::{Clock, CrashPoints};
 
-use crate::checkpoint::{Blob, Counters, SnapshotRef, SnapshotReport};
+use crate::checkpoint::{Blob, Counters, PartTimes, SnapshotRef, SnapshotReport};
 use crate::config::Limits;
 use crate::element::Body;
 use crate::id::{CheckpointId, InstanceId};
@@ -29,6 +29,7 @@ pub(crate) struct SourceInstance {
     pub(crate) ended: FinalCounters,
     pub(crate) progress: Arc<Progress>,
     pub(crate) crash: CrashPoints,
+    pub(crate) clock: Arc<dyn Clock>,
     /// It has said that it has nothing left.
     pub(crate) exhausted: bool,
     pub(crate) over: bool,
@@ -37,6 +38,7 @@ pub(crate) struct SourceInstance {
 impl SourceInstance {
     /// Barrier(n): what was read so far is before the cut.
     pub(crate) fn cut(&mut self, n: CheckpointId) -> Result<(), Failure> {
+        let reached = self.clock.monotonic();
         self.ports.barrier(n);
         let mut blobs = vec![];
         for state in self.driver.positions() {
@@ -51,7 +53,8 @@ impl SourceInstance {
             counters: self.counters.clone(),
             exhausted: self.exhausted,
         };
-        self.ports.report(n, SnapshotReport::Durable(snapshot));
+        let times = PartTimes::at_once(reached, self.clock.monotonic());
+        self.ports.report(n, SnapshotReport::Durable(snapshot), times);
         self.crash.reach("source.cut");
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use cutwater_platform::spawn::panic_text;
 use timely::worker::Worker;
 
-use crate::checkpoint::{Counters, Ledger, Pace};
+use crate::checkpoint::{Counters, Ledger, Pace, Patience};
 use crate::config::GuaranteeKind;
 use crate::error::BuildError;
 use crate::exchange::GroupAssignment;
@@ -210,7 +210,13 @@ fn plane(orders: &Orders, io: &Rc<Offload>, first: CheckpointId) -> Plane {
     let plan: Vec<InstanceId> = orders.plan.nodes.iter().flat_map(|n| instances(n.id)).collect();
     let sources = orders.plan.nodes.iter().filter(|n| n.inputs.is_empty()).flat_map(|n| instances(n.id));
     let uncommitted_max = usize::try_from(config.uncommitted_max).unwrap_or(usize::MAX).max(1);
-    let pace = Pace { interval: config.interval, in_flight_max: 1, uncommitted_max, timeout: config.timeout };
+    let pace = Pace {
+        interval: config.interval,
+        in_flight_max: usize::try_from(config.in_flight_max).unwrap_or(usize::MAX).clamp(1, uncommitted_max),
+        uncommitted_max,
+        timeout: config.timeout,
+        pause: config.pause,
+    };
     let now = clock.monotonic();
     let first_due = now + config.interval.min(FIRST_CHECKPOINT_AFTER);
     let ledger = Ledger::new(pace, plan, sources, first, now).with_first_due(first_due);
@@ -227,7 +233,7 @@ fn plane(orders: &Orders, io: &Rc<Offload>, first: CheckpointId) -> Plane {
         wake_trigger: Rc::new(RefCell::new(None)),
         timeline: Rc::new(RefCell::new(recovered.timeline.clone())),
         retained: config.retained.max(1),
-        declined_max: config.declined_max.max(1),
+        patience: Rc::new(RefCell::new(Patience::new(config.declined_max))),
         exact: orders.environment.guarantee.kind() == GuaranteeKind::ExactlyOnce,
         plan: PlanIdentity { fingerprint: orders.plan.fingerprint(), operators },
         workers,
