@@ -8,9 +8,7 @@ use std::time::Duration;
 use cutwater_engine::config::{Guarantee, Options, Snapshots};
 use cutwater_engine::error::{BuildError, RunError};
 use cutwater_engine::graph::{Job, Untimed};
-use cutwater_engine::observe::{
-    CheckpointPhase, CheckpointRecord, CheckpointState, Control, InstanceName, Phase, Stage,
-};
+use cutwater_engine::observe::{CheckpointPhase, CheckpointRecord, CheckpointState, Control, Phase, Stage};
 use cutwater_engine::worker::run;
 
 use memory::{Counting, MemoryLog, Numbers};
