@@ -45,6 +45,7 @@ pub(crate) fn of_append(error: &AppendError) -> ResponseError {
         AppendError::Sequence { source: SequenceError::OutOfOrder { .. }, .. } => {
             ResponseError::OutOfOrderSequenceNumber
         }
+        AppendError::OtherProducer { .. } => ResponseError::InvalidProducerIdMapping,
         AppendError::Fenced(_) => ResponseError::InvalidProducerEpoch,
         AppendError::NoTransaction { .. } | AppendError::InTransaction { .. } => ResponseError::InvalidTxnState,
         AppendError::TooManyPartitions { .. } => ResponseError::PolicyViolation,
@@ -69,6 +70,7 @@ pub(crate) fn of_fetch(error: &FetchError) -> ResponseError {
         FetchError::Damaged { .. } => ResponseError::CorruptMessage,
         FetchError::Io { .. } => ResponseError::KafkaStorageError,
         FetchError::Down(down) => of_down(down),
+        FetchError::OutcomeUnknown(_) => ResponseError::KafkaStorageError,
     }
 }
 
@@ -76,6 +78,7 @@ pub(crate) fn of_topic(error: &TopicError) -> ResponseError {
     match error {
         TopicError::InvalidName(_) => ResponseError::InvalidTopicException,
         TopicError::Exists { .. } | TopicError::OtherPartitions { .. } => ResponseError::TopicAlreadyExists,
+        TopicError::Unknown { .. } => ResponseError::UnknownTopicOrPartition,
         TopicError::NoPartitions => ResponseError::InvalidPartitions,
         TopicError::TooMany { .. } => ResponseError::PolicyViolation,
         TopicError::Down(down) => of_down(down),

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Reading order: [`options`] (limits), `wire` (the table of APIs, the guard, the codec), `service` and `api` (what
-//! requests mean), `server` (sockets and threads).
+//! requests mean), `group` (members of consumer groups), `fences`, `server` (sockets and threads).
 //!
 //! What it promises:
 //! * Requests of one connection are carried out in their order, and answered in it.
@@ -39,6 +39,8 @@ pub mod options;
 
 mod api;
 mod errors;
+mod fences;
+mod group;
 mod server;
 mod service;
 mod topic_ids;

@@ -11,6 +11,8 @@ pub struct BrokerOptions {
     pub default_partitions: u32,
     /// How long a new group waits for more members before its first assignment (Kafka waits 3 seconds).
     pub group_initial_delay: Duration,
+    /// The shortest and the longest session that a member may ask for.
+    pub group_session: (Duration, Duration),
     /// Sizes, counts and times.
     pub limits: BrokerLimits,
 }
@@ -21,6 +23,7 @@ impl Default for BrokerOptions {
             auto_create_topics: true,
             default_partitions: 1,
             group_initial_delay: Duration::from_millis(100),
+            group_session: (Duration::from_secs(6), Duration::from_secs(1800)),
             limits: BrokerLimits::default(),
         }
     }

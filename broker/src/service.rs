@@ -1,5 +1,6 @@
 //! What all connections share, and what one of them is known by.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use kafka_protocol::messages::BrokerId;
 use kafka_protocol::protocol::StrBytes;
 
 use crate::errors::text;
+use crate::fences::Fences;
+use crate::group::coordinator::Coordinator;
 use crate::options::BrokerOptions;
 use crate::topic_ids::TopicIds;
 
@@ -20,6 +23,9 @@ pub(crate) const LEADER_EPOCH: i32 = 0;
 /// Nobody waits longer than this without looking whether the server stops.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
 
+/// How often it is looked for transactions that take too long.
+const EXPIRE_EVERY: Duration = Duration::from_secs(1);
+
 /// The log and what is kept beside it.
 #[derive(Debug)]
 pub(crate) struct Service {
@@ -27,10 +33,14 @@ pub(crate) struct Service {
     pub(crate) platform: Platform,
     pub(crate) options: BrokerOptions,
     pub(crate) topic_ids: TopicIds,
+    pub(crate) groups: Coordinator,
+    pub(crate) fences: Fences,
     /// Where clients find this server.
     pub(crate) host: String,
     pub(crate) port: u16,
     stopping: AtomicBool,
+    /// When it was last looked for transactions that took too long.
+    looked: Mutex<Duration>,
 }
 
 /// Who asks.
@@ -56,11 +66,15 @@ pub(crate) enum Reply {
 
 impl Service {
     pub(crate) fn new(platform: &Platform, log: Log, options: BrokerOptions, host: String, port: u16) -> Service {
+        let groups = Coordinator::new(platform, log.clone(), &options);
         Service {
             log,
             platform: platform.clone(),
             options,
             topic_ids: TopicIds::default(),
+            groups,
+            fences: Fences::default(),
+            looked: Mutex::new(platform.clock.monotonic()),
             host,
             port,
             stopping: AtomicBool::new(false),
@@ -82,5 +96,26 @@ impl Service {
 
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.groups.stop();
+    }
+
+    /// Ends, every second, what has been open for too long.
+    pub(crate) fn expire(&self) {
+        {
+            let mut looked = self.looked.lock().expect("no panic while looking");
+            if self.now() < *looked + EXPIRE_EVERY {
+                return;
+            }
+            *looked = self.now();
+        }
+        match self.log.expire_clients(self.platform.clock.wall()) {
+            Ok(0) | Err(_) => {}
+            Ok(late) => {
+                tracing::warn!(late, "transactions have taken longer than their clients asked for and were aborted");
+            }
+        }
+        let known: std::collections::BTreeSet<String> =
+            self.log.clients().into_iter().map(|client| client.id).collect();
+        self.fences.retain(|id| known.contains(id));
     }
 }

@@ -248,6 +248,8 @@ fn a_public_address_is_refused_and_a_stopped_broker_lets_its_waiters_go() {
     let mut client = served.client();
     client.ask(3, ApiVersionsRequest::default());
     client.send(11, &fetch("words", 0, 0, 60_000, 1));
+    // The request is to be under way.
+    platform.clock.sleep(Duration::from_millis(300));
     let begun = now();
     served.broker.stop();
     assert!(begun.elapsed() < Duration::from_secs(4), "it waited for no minute");

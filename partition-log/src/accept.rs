@@ -13,6 +13,7 @@ use cutwater_platform::{Completion, Platform, TaskHandle};
 
 use crate::batch::{BatchError, BatchHeader, assign};
 use crate::config::LogLimits;
+use crate::core::clients::Entrance;
 use crate::core::decide::{AppendPlan, How};
 use crate::core::{Effect, State};
 use crate::error::{AppendError, Down, OutcomeUnknown};
@@ -365,14 +366,25 @@ impl Shared {
     }
 
     /// Accepts a verified batch. With `wait` the answer brings somebody to wait for.
-    pub(crate) fn append(&self, at: TopicPartition, mut batch: Vec<u8>, wait: bool) -> Result<Accepted, AppendError> {
+    pub(crate) fn append(&self, at: TopicPartition, batch: Vec<u8>, wait: bool) -> Result<Accepted, AppendError> {
+        self.append_through(Entrance::Inside, at, batch, wait)
+    }
+
+    /// As [`Shared::append`], for whoever comes through this entrance.
+    pub(crate) fn append_through(
+        &self,
+        entrance: Entrance<'_>,
+        at: TopicPartition,
+        mut batch: Vec<u8>,
+        wait: bool,
+    ) -> Result<Accepted, AppendError> {
         let (bytes, limit) = (batch.len(), self.limits.batch_bytes_max);
         if bytes > limit {
             return Err(AppendError::Batch { at, source: BatchError::TooLarge { bytes, limit } });
         }
         let header = BatchHeader::parse(&batch).map_err(|source| AppendError::Batch { at, source })?;
         let mut core = self.core_with_room()?;
-        let base = match core.state.plan_append(at, &header, bytes, &self.limits)? {
+        let base = match core.state.plan_append(entrance, at, &header, bytes, &self.limits)? {
             AppendPlan::Duplicate { base } => base,
             AppendPlan::Append { before, base } => {
                 core.push_all(before);

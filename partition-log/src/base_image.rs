@@ -13,8 +13,8 @@ use crate::error::OpenError;
 use crate::wal::frame::{Generation, crc32c};
 
 const MAGIC: [u8; 8] = *b"CUTWBASE";
-/// Version 1 ends before the groups.
-const FORMAT_VERSION: u32 = 2;
+/// Version 1 ends before the groups, version 2 before the clients.
+const FORMAT_VERSION: u32 = 3;
 /// Magic, version, checksum.
 const HEAD_BYTES: usize = 8 + 4 + 4;
 /// The directory below the log's.

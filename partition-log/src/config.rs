@@ -68,6 +68,8 @@ pub struct LogLimits {
     pub outcomes_max: usize,
     /// Offsets of consumer groups that are kept, over all groups and live transactions.
     pub group_offsets_max: usize,
+    /// Transactional ids of Kafka clients that are known.
+    pub client_ids_max: usize,
     /// Producers that one partition remembers; the longest silent one without an open transaction goes first.
     pub producers_max: usize,
     /// An open transaction older than this is aborted by the log itself, and its producer fenced; a prepared one never is.
@@ -75,6 +77,8 @@ pub struct LogLimits {
     pub transaction_timeout: Duration,
     /// A partition forgets a producer that has been silent for so long and has no live transaction.
     pub producer_expiry: Duration,
+    /// A transactional id that says nothing for so long is forgotten, unless its transaction is open.
+    pub client_expiry: Duration,
     /// A prepared transaction older than this is named in a warning, again and again.
     pub prepared_alarm: Duration,
 }
@@ -102,9 +106,11 @@ impl Default for LogLimits {
             transaction_partitions_max: 10_000,
             outcomes_max: 1_000_000,
             group_offsets_max: 100_000,
+            client_ids_max: 100_000,
             producers_max: 100_000,
             transaction_timeout: Duration::from_secs(24 * 3600),
             producer_expiry: Duration::from_secs(24 * 3600),
+            client_expiry: Duration::from_secs(7 * 24 * 3600),
             prepared_alarm: Duration::from_secs(15 * 60),
         }
     }
@@ -134,9 +140,11 @@ impl LogLimits {
             transaction_partitions_max: 100,
             outcomes_max: 1000,
             group_offsets_max: 100,
+            client_ids_max: 100,
             producers_max: 100,
             transaction_timeout: Duration::from_secs(3600),
             producer_expiry: Duration::from_secs(24 * 3600),
+            client_expiry: Duration::from_secs(7 * 24 * 3600),
             prepared_alarm: Duration::from_secs(15 * 60),
         }
     }

@@ -73,6 +73,12 @@ pub enum TopicError {
         /// Partitions asked for.
         expected: u32,
     },
+    /// There is none of this name.
+    #[error("topic \"{name}\" doesn't exist")]
+    Unknown {
+        /// The name.
+        name: String,
+    },
     /// A topic needs a partition.
     #[error("a topic needs at least one partition")]
     NoPartitions,
@@ -138,6 +144,16 @@ pub enum AppendError {
         producer: i64,
         /// Its epoch.
         epoch: i16,
+    },
+    /// The transactional id that came with a batch isn't that of its producer (Kafka's `INVALID_PRODUCER_ID_MAPPING`).
+    #[error(
+        "not appended to {at}: producer {producer} doesn't belong to the transactional id that came with the batch"
+    )]
+    OtherProducer {
+        /// Where it should have gone.
+        at: TopicPartition,
+        /// The producer id.
+        producer: i64,
     },
     /// A batch outside of a transaction from a producer that has one open.
     #[error("producer {producer} has a transaction open; its batches must belong to it")]
@@ -332,6 +348,9 @@ pub enum FetchError {
     /// The log takes no requests.
     #[error(transparent)]
     Down(#[from] Down),
+    /// The disk failed meanwhile; nothing was read, but records may have been deleted.
+    #[error(transparent)]
+    OutcomeUnknown(#[from] OutcomeUnknown),
 }
 
 /// A log wasn't opened. Nothing that was there has been overwritten.

@@ -1,6 +1,6 @@
 //! Words of consumer groups: a group's offset in a partition, and what may be asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cutwater_platform::WallTime;
 use thiserror::Error;
@@ -48,9 +48,11 @@ pub struct GroupOffset {
 pub struct GroupOffsets {
     /// By partition.
     pub offsets: BTreeMap<TopicPartition, GroupOffset>,
-    /// Live transactions that hold offsets of the group: these may still change what is above (Kafka's
+    /// Live transactions of owners that hold offsets of the group: these may still change what is above (Kafka's
     /// `UNSTABLE_OFFSET_COMMIT`).
     pub pending: Vec<TxnId>,
+    /// The partitions whose offsets they, or transactions of Kafka clients, may still change.
+    pub unstable: BTreeSet<TopicPartition>,
 }
 
 /// A group's offsets weren't committed, read or deleted.
@@ -110,12 +112,12 @@ pub enum GroupError {
         limit: usize,
     },
     /// The group can't be deleted while transactions hold offsets of it.
-    #[error("group \"{group}\" has offsets in {} live transactions, the first is {}: end those first", ids.len(), ids[0])]
+    #[error("group \"{group}\" has offsets in {} live transactions, the first is {}: end those first", transactions.len(), transactions[0])]
     Pending {
         /// The group.
         group: String,
-        /// The transactions; at least one.
-        ids: Vec<TxnId>,
+        /// The transactions in words; at least one.
+        transactions: Vec<String>,
     },
     /// The log takes no requests.
     #[error(transparent)]

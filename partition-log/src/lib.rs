@@ -37,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod client;
 pub mod config;
 pub mod embedded;
 pub mod error;
@@ -60,6 +61,7 @@ mod view;
 mod wal;
 
 pub use self::core::TxnPhase;
+pub use client::{ClientError, ClientInfo, ClientPhase, ClientProducer, ProducerInfo};
 pub use config::{Holder, LogLimits, LogOptions};
 pub use embedded::Log;
 pub use embedded::consumer::{Consumer, Fetched, Isolation};

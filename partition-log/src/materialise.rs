@@ -191,6 +191,7 @@ impl Materialiser {
         let generation = shared.wal().ring.generation();
         let image = BaseImage { generation, position, state };
         base_image::publish(&shared.platform, &shared.dir, &image).map_err(|e| e.to_string())?;
+        shared.segments.remove_doomed(&shared.platform.crash).map_err(|e| e.to_string())?;
         let released = shared.wal().ring.release(position);
         if released > 0 {
             shared.platform.crash.reach("log.file-recycled");

@@ -20,7 +20,7 @@ impl fmt::Display for Offset {
 /// Where a partition stands: `log_start <= last_stable <= high_watermark <= log_end`, always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartitionOffsets {
-    /// The first offset that can still be read. Nothing removes records yet, so it is 0.
+    /// The first offset that can still be read; [`Log::delete_records`](crate::Log::delete_records) moves it.
     pub log_start: Offset,
     /// The first offset of the oldest undecided transaction, or the high watermark. Read-committed readers stop before it.
     pub last_stable: Offset,

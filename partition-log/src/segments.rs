@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use cutwater_platform::{Files, IoContext, Platform};
+use cutwater_platform::{CrashPoints, Files, IoContext, Platform};
 
 use crate::config::LogLimits;
 use crate::core::{AbortedTxn, Effect, State};
 use crate::segment::{LogEnd, OpenFiles, PartitionFiles, SegmentConfig, SegmentError};
-use crate::topic::{TopicPartition, directory_name};
+use crate::topic::{TopicId, TopicPartition, directory_name};
 
 /// All partitions' files.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ struct Inner {
     files: BTreeMap<TopicPartition, Arc<PartitionFiles>>,
     /// Bytes written since the last sync.
     dirty: BTreeMap<TopicPartition, u64>,
+    /// Directories of partitions whose topics were deleted. They go when no replay can need them any more.
+    doomed: Vec<PathBuf>,
     /// Partitions whose directory may hold names that an earlier, killed life created and never synced.
     doubtful: BTreeSet<TopicPartition>,
 }
@@ -47,8 +49,13 @@ impl Segments {
                 segment_base: partition.segment_base.cast_signed(),
                 segment_position: partition.segment_bytes,
             });
-            (topic.name.clone(), ends.collect())
+            (topic.dir.clone(), ends.collect())
         });
+        // A life that was cut off may have left them.
+        let doomed = state
+            .topics
+            .iter()
+            .flat_map(|topic| (0..topic.gone).map(|partition| dir.join(directory_name(&topic.dir, partition))));
         Segments {
             platform_files: platform.files.clone(),
             dir: dir.to_path_buf(),
@@ -59,7 +66,7 @@ impl Segments {
                 index_interval_bytes: u64::from(limits.index_interval_bytes),
             },
             write_back_bytes: limits.write_back_bytes,
-            inner: Mutex::new(Inner { topics: topics.collect(), ..Inner::default() }),
+            inner: Mutex::new(Inner { topics: topics.collect(), doomed: doomed.collect(), ..Inner::default() }),
         }
     }
 
@@ -91,11 +98,20 @@ impl Segments {
         let mut by_partition: BTreeMap<TopicPartition, Vec<&Effect>> = BTreeMap::new();
         for effect in effects {
             match effect {
-                Effect::Topic { name, partitions, .. } => {
+                Effect::Topic { dir, partitions, .. } => {
                     let ends = vec![LogEnd::empty_at(0); *partitions as usize];
-                    let mut inner = self.inner.lock().expect("no panic under the segments' lock");
-                    inner.topics.push((name.clone(), ends));
+                    self.lock().topics.push((dir.clone(), ends));
                 }
+                Effect::Partitions { topic, partitions } => {
+                    if let Some((_, ends)) = self.lock().topics.get_mut(topic.0 as usize) {
+                        ends.resize(*partitions as usize, LogEnd::empty_at(0));
+                    }
+                }
+                Effect::TopicDeleted { topic } => {
+                    by_partition.retain(|at, _| at.topic != *topic);
+                    self.doom(*topic);
+                }
+                Effect::LogStart { .. } => {}
                 Effect::Roll { at, .. } | Effect::Batch { at, .. } => by_partition.entry(*at).or_default().push(effect),
             }
         }
@@ -104,6 +120,48 @@ impl Segments {
             let written = write_partition(&files, &effects)?;
             *self.inner.lock().expect("no panic under the segments' lock").dirty.entry(at).or_default() += written;
             files.start_write_back(self.write_back_bytes)?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no panic under the segments' lock")
+    }
+
+    /// Lets go of a topic's files; their directories go later.
+    fn doom(&self, topic: TopicId) {
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        inner.files.retain(|at, _| at.topic != topic);
+        inner.dirty.retain(|at, _| at.topic != topic);
+        inner.doubtful.retain(|at| at.topic != topic);
+        if let Some((name, ends)) = inner.topics.get_mut(topic.0 as usize) {
+            let partitions = std::mem::take(ends).len() as u32;
+            let dirs = (0..partitions).map(|partition| self.dir.join(directory_name(name, partition)));
+            inner.doomed.extend(dirs);
+        }
+    }
+
+    /// Removes the directories of deleted topics. Only behind a base image that knows of the deletion: a replay from an older
+    /// one writes to them.
+    pub(crate) fn remove_doomed(&self, crash: &CrashPoints) -> Result<(), SegmentError> {
+        let doomed = std::mem::take(&mut self.lock().doomed);
+        let files = &self.platform_files;
+        for dir in &doomed {
+            let entries = match files.read_dir(dir) {
+                // Never used, or removed by a life that was cut off then.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+                entries => entries.at("list", dir)?,
+            };
+            for entry in entries {
+                let path = dir.join(entry.name);
+                files.remove_file(&path).at("remove", &path)?;
+                crash.reach("log.topic-file-removed");
+            }
+            files.remove_dir(dir).at("remove", dir)?;
+        }
+        if !doomed.is_empty() {
+            files.sync_dir(&self.dir).at("sync", &self.dir)?;
         }
         Ok(())
     }
@@ -138,7 +196,8 @@ impl Segments {
 
     /// Aborted transactions that reach into `from..upper`, by the segments' own indexes.
     pub(crate) fn aborted(&self, at: TopicPartition, from: u64, upper: u64) -> Result<Vec<AbortedTxn>, SegmentError> {
-        let found = self.get(at)?.aborted(from.cast_signed(), upper.cast_signed())?;
+        let Some(files) = self.find(at)? else { return Ok(Vec::new()) };
+        let found = files.aborted(from.cast_signed(), upper.cast_signed())?;
         let ours = |aborted: crate::segment::AbortedTxn| AbortedTxn {
             producer: aborted.producer_id,
             first: aborted.first_offset.cast_unsigned(),
@@ -165,7 +224,10 @@ fn write_partition(files: &PartitionFiles, effects: &[&Effect]) -> Result<u64, S
                 slices.push(IoSlice::new(batch));
                 aborts.extend(aborted);
             }
-            Effect::Topic { .. } => {}
+            Effect::Topic { .. }
+            | Effect::Partitions { .. }
+            | Effect::TopicDeleted { .. }
+            | Effect::LogStart { .. } => {}
         }
     }
     flush(files, &mut slices, &mut aborts)?;

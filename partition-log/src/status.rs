@@ -27,15 +27,16 @@ pub struct TxnInfo {
 }
 
 impl TxnInfo {
-    pub(crate) fn of(txn: &TxnState) -> TxnInfo {
-        TxnInfo {
-            id: txn.id.clone(),
+    /// An owner's transaction; none for a client's.
+    pub(crate) fn of(txn: &TxnState) -> Option<TxnInfo> {
+        Some(TxnInfo {
+            id: txn.whose.owner()?.clone(),
             state: txn.phase,
             since: WallTime(txn.since),
             bytes: txn.bytes,
             records: txn.records,
             partitions: txn.partitions.iter().map(|(at, first)| (*at, crate::Offset(*first))).collect(),
-        }
+        })
     }
 }
 
@@ -85,7 +86,7 @@ pub struct Status {
 
 pub(crate) fn oldest_prepared(state: &State) -> Option<TxnInfo> {
     let prepared = state.txns.values().filter(|txn| txn.phase == TxnPhase::Prepared);
-    prepared.min_by_key(|txn| txn.since).map(TxnInfo::of)
+    prepared.min_by_key(|txn| txn.since).and_then(TxnInfo::of)
 }
 
 /// The transaction that has been prepared for the longest time, if for `alarm` milliseconds or more.
@@ -96,6 +97,7 @@ pub(crate) fn late_prepared(state: &State, now: i64, alarm: i64) -> Option<TxnIn
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::clients::Whose;
 
     #[test]
     fn only_prepared_transactions_are_ever_late_and_the_oldest_is_named() {
@@ -104,9 +106,7 @@ mod tests {
             [(1, TxnPhase::Open, 0), (2, TxnPhase::Prepared, 50), (3, TxnPhase::Prepared, 40)]
         {
             let id = TxnId { owner: OwnerId(1), attempt: 1, checkpoint: 1, sink: "s".to_string(), writer: producer };
-            let (bytes, records, partitions) = (7, 1, BTreeMap::new());
-            let offsets = Default::default();
-            let txn = TxnState { id, epoch: 0, phase, since, bytes, records, partitions, offsets };
+            let txn = TxnState { phase, bytes: 7, records: 1, ..TxnState::begun(Whose::Owner(id), 0, since) };
             state.txns.insert(i64::from(producer), txn);
         }
         assert_eq!(late_prepared(&state, 139, 100), None);

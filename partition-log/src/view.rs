@@ -30,6 +30,7 @@ pub(crate) struct View {
 
 #[derive(Debug, Default)]
 struct PartitionView {
+    log_start: u64,
     high_watermark: u64,
     last_stable: u64,
     /// Everything below is in the segments.
@@ -55,6 +56,7 @@ impl PartitionView {
 /// The positions of one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Visible {
+    pub(crate) log_start: u64,
     pub(crate) high_watermark: u64,
     pub(crate) last_stable: u64,
 }
@@ -74,6 +76,7 @@ impl View {
         let mut view = View::default();
         for topic in &state.topics {
             let partitions = topic.partitions.iter().map(|partition| PartitionView {
+                log_start: partition.log_start,
                 high_watermark: partition.log_end,
                 last_stable: partition.last_stable(),
                 materialised: partition.log_end,
@@ -102,6 +105,22 @@ impl View {
                     self.topics.push((0..*partitions).map(|_| PartitionView::default()).collect());
                 }
                 Effect::Roll { .. } => {}
+                Effect::Partitions { topic, partitions } => {
+                    let known = self.topics.get_mut(topic.0 as usize).expect("a topic grows after it has come");
+                    known.resize_with(*partitions as usize, PartitionView::default);
+                }
+                Effect::TopicDeleted { topic } => {
+                    let known = self.topics.get_mut(topic.0 as usize).expect("a topic goes after it has come");
+                    for partition in std::mem::take(known) {
+                        self.tail_bytes -= partition.tail.iter().map(|batch| batch.batch.len()).sum::<usize>();
+                        moved.extend(partition.listeners.iter().filter_map(Weak::upgrade));
+                    }
+                }
+                Effect::LogStart { at, start } => {
+                    let partition = self.get_mut(*at).expect("a start moves after its topic has come");
+                    partition.log_start = *start;
+                    moved.extend(partition.listeners.iter().filter_map(Weak::upgrade));
+                }
                 Effect::Batch { at, base, next, last_stable, batch, aborted } => {
                     let partition = self.get_mut(*at).expect("a batch comes after its topic");
                     assert!(partition.high_watermark == *base, "the high watermark of {at} has no gaps");
@@ -140,7 +159,11 @@ impl View {
         let mut evicted = Vec::new();
         while self.tail_bytes > keep_bytes && evicted.len() < at_most {
             let Some(at) = self.order.front().copied() else { break };
-            let Some(partition) = self.get_mut(at) else { break };
+            let Some(partition) = self.get_mut(at) else {
+                // Its topic was deleted, and its batches with it.
+                self.order.pop_front();
+                continue;
+            };
             let materialised = partition.materialised;
             let Some(oldest) = partition.tail.pop_front_if(|oldest| oldest.next <= materialised) else { break };
             let bytes = oldest.batch.len();
@@ -157,7 +180,9 @@ impl View {
 
     pub(crate) fn visible(&self, at: TopicPartition) -> Option<Visible> {
         let partition = self.get(at)?;
-        Some(Visible { high_watermark: partition.high_watermark, last_stable: partition.last_stable })
+        // An open transaction may begin below what can be read.
+        let last_stable = partition.last_stable.max(partition.log_start);
+        Some(Visible { log_start: partition.log_start, high_watermark: partition.high_watermark, last_stable })
     }
 
     /// Reads the tail from the batch that holds `from`: at least one batch, then up to `max_bytes`, none at or above

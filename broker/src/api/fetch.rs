@@ -45,7 +45,7 @@ pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> FetchResponse {
     let mut look = look(call, &request, &topics);
     if !look.satisfies(enough) && service.now() < deadline {
         let ids = topics.iter().zip(&request.topics).flat_map(|(topic, asked)| {
-            let at = |partition: &FetchPartition| Some(place(topic.as_ref()?, partition.partition)?);
+            let at = |partition: &FetchPartition| place(topic.as_ref()?, partition.partition);
             asked.partitions.iter().filter_map(at)
         });
         let watch = service.log.watch(ids);

@@ -1,17 +1,25 @@
 //! What requests mean: one file per family of APIs. Each handler turns a decoded request into a response, by way of the log.
 
+mod cluster;
+mod configs;
 mod fetch;
-mod init_producer;
+mod group_admin;
+mod group_offsets;
 mod list_offsets;
+mod members;
 mod metadata;
 mod produce;
+mod records;
 mod topics;
+mod transactions;
+mod txn_admin;
 mod versions;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use kafka_protocol::messages::*;
-use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion};
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes};
 
 use crate::service::{Caller, Reply, Service};
 use crate::wire::codec::{self, Head};
@@ -20,11 +28,22 @@ use crate::wire::codec::{self, Head};
 pub(crate) struct Call<'a> {
     pub(crate) service: &'a Arc<Service>,
     pub(crate) head: &'a Head,
+    /// Who asks.
+    pub(crate) caller: &'a Caller,
+    /// What the client calls itself.
+    pub(crate) client: &'a StrBytes,
+    /// Why the connection is to be closed without an answer.
+    dropped: Cell<Option<&'static str>>,
 }
 
 impl Call<'_> {
     pub(crate) fn version(&self) -> i16 {
         self.head.version
+    }
+
+    /// Closes the connection instead of answering.
+    pub(crate) fn drop_connection(&self, why: &'static str) {
+        self.dropped.set(Some(why));
     }
 }
 
@@ -33,7 +52,7 @@ macro_rules! handlers {
     ($($key:ident: $request:ident by $handler:path,)*) => {
         /// Carries a request out.
         pub(crate) fn call(service: &Arc<Service>, caller: &Caller, head: &Head) -> Reply {
-            let call = Call { service, head };
+            let call = Call { service, head, caller, client: &head.client, dropped: Cell::new(None) };
             tracing::trace!(connection = caller.connection, api = ?head.api.key, version = head.version, "a request");
             match head.api.key {
                 ApiKey::Produce => match codec::request(head) {
@@ -63,7 +82,35 @@ handlers! {
     Fetch: FetchRequest by fetch::fetch,
     ListOffsets: ListOffsetsRequest by list_offsets::list_offsets,
     CreateTopics: CreateTopicsRequest by topics::create_topics,
-    InitProducerId: InitProducerIdRequest by init_producer::init_producer_id,
+    DeleteTopics: DeleteTopicsRequest by topics::delete_topics,
+    CreatePartitions: CreatePartitionsRequest by topics::create_partitions,
+    DescribeConfigs: DescribeConfigsRequest by configs::describe,
+    AlterConfigs: AlterConfigsRequest by configs::alter,
+    IncrementalAlterConfigs: IncrementalAlterConfigsRequest by configs::alter_some,
+    DeleteRecords: DeleteRecordsRequest by records::delete,
+    OffsetForLeaderEpoch: OffsetForLeaderEpochRequest by records::offset_for_epoch,
+    JoinGroup: JoinGroupRequest by members::join,
+    SyncGroup: SyncGroupRequest by members::sync,
+    Heartbeat: HeartbeatRequest by members::heartbeat,
+    LeaveGroup: LeaveGroupRequest by members::leave,
+    OffsetCommit: OffsetCommitRequest by group_offsets::commit,
+    OffsetFetch: OffsetFetchRequest by group_offsets::fetch,
+    OffsetDelete: OffsetDeleteRequest by group_offsets::delete,
+    DescribeGroups: DescribeGroupsRequest by group_admin::describe,
+    ListGroups: ListGroupsRequest by group_admin::list,
+    DeleteGroups: DeleteGroupsRequest by group_admin::delete,
+    InitProducerId: InitProducerIdRequest by transactions::init_producer_id,
+    AddPartitionsToTxn: AddPartitionsToTxnRequest by transactions::add_partitions,
+    AddOffsetsToTxn: AddOffsetsToTxnRequest by transactions::add_offsets,
+    TxnOffsetCommit: TxnOffsetCommitRequest by transactions::commit_offsets,
+    EndTxn: EndTxnRequest by transactions::end,
+    WriteTxnMarkers: WriteTxnMarkersRequest by txn_admin::write_markers,
+    DescribeProducers: DescribeProducersRequest by txn_admin::describe_producers,
+    ListTransactions: ListTransactionsRequest by txn_admin::list,
+    DescribeTransactions: DescribeTransactionsRequest by txn_admin::describe,
+    DescribeCluster: DescribeClusterRequest by cluster::describe,
+    ListPartitionReassignments: ListPartitionReassignmentsRequest by cluster::reassignments,
+    DescribeAcls: DescribeAclsRequest by cluster::describe_acls,
 }
 
 fn run<Request: Decodable, Response: Encodable + HeaderVersion>(
@@ -71,7 +118,13 @@ fn run<Request: Decodable, Response: Encodable + HeaderVersion>(
     handler: impl FnOnce(&Call<'_>, Request) -> Response,
 ) -> Reply {
     match codec::request(call.head) {
-        Ok(request) => answer(call.head, &handler(call, request)),
+        Ok(request) => {
+            let response = handler(call, request);
+            match call.dropped.get() {
+                Some(why) => Reply::Close(why.to_string()),
+                None => answer(call.head, &response),
+            }
+        }
         Err(refused) => Reply::Close(refused.to_string()),
     }
 }

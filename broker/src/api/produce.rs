@@ -23,6 +23,7 @@ pub(super) fn produce(call: &Call<'_>, request: ProduceRequest) -> Reply {
         -1..=1 => None,
         _ => Some((ResponseError::InvalidRequiredAcks, "acks must be 0, 1 or -1".to_string())),
     };
+    let id = request.transactional_id.as_ref().map(|id| id.as_str());
     let mut topics = Vec::with_capacity(request.topic_data.len());
     for asked in request.topic_data {
         let topic = call.service.topic_ids.named(&call.service.log, &asked.name, asked.topic_id);
@@ -30,7 +31,7 @@ pub(super) fn produce(call: &Call<'_>, request: ProduceRequest) -> Reply {
         for data in asked.partition_data {
             let underway = match &refused {
                 Some(refused) => Err(refused.clone()),
-                None => append(call, topic.as_ref(), data.index, data.records),
+                None => append(call, topic.as_ref(), data.index, data.records, id),
             };
             partitions.push((data.index, underway));
         }
@@ -54,12 +55,20 @@ struct UnderwayTopic {
     partitions: Vec<(i32, Underway)>,
 }
 
-fn append(call: &Call<'_>, topic: Option<&Topic>, partition: i32, records: Option<Bytes>) -> Underway {
+fn append(
+    call: &Call<'_>,
+    topic: Option<&Topic>,
+    partition: i32,
+    records: Option<Bytes>,
+    id: Option<&str>,
+) -> Underway {
     let unknown = || (ResponseError::UnknownTopicOrPartition, "there is no such partition".to_string());
     let topic = topic.ok_or_else(unknown)?;
     let partition = u32::try_from(partition).map_err(|_| unknown())?;
     let batch = records.unwrap_or_default().to_vec();
-    call.service.log.append_batch(topic.id, partition, batch).map_err(|e| refused(&e))
+    // From version 12 on a batch brings its partition into the transaction by itself (KIP-890).
+    let implicit = call.version() >= 12;
+    call.service.log.append_from_client(topic.id, partition, batch, id, implicit).map_err(|e| refused(&e))
 }
 
 fn refused(error: &AppendError) -> (ResponseError, String) {

@@ -1,13 +1,19 @@
-//! `CreateTopics`.
+//! `CreateTopics`, `DeleteTopics`, `CreatePartitions`.
 
 use kafka_protocol::ResponseError;
+use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::create_topics_response::CreatableTopicResult;
-use kafka_protocol::messages::{CreateTopicsRequest, CreateTopicsResponse};
+use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
+use kafka_protocol::messages::{
+    CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest,
+    DeleteTopicsResponse, TopicName,
+};
+use uuid::Uuid;
 
 use cutwater_partition_log::TopicId;
 
-use super::Call;
+use super::{Call, configs};
 use crate::errors::{Answered, code, message, of_topic, with};
 use crate::topic_ids;
 
@@ -61,6 +67,9 @@ fn create(call: &Call<'_>, topic: &CreatableTopic, only_look: bool) -> Answered<
     if ![DEFAULT, 0, REPLICAS.into()].contains(&topic.replication_factor.into()) && topic.assignments.is_empty() {
         return refuse(ResponseError::InvalidReplicationFactor, "there is one server, so the replication factor is 1");
     }
+    let settings = topic.configs.iter().filter_map(|config| Some((config.name.to_string(), config.value.as_ref()?)));
+    let settings: Vec<(String, String)> = settings.map(|(name, value)| (name, value.to_string())).collect();
+    settings.iter().try_for_each(|(name, value)| configs::check(name, value))?;
     if only_look {
         let taken = service.log.topic(&topic.name).is_some();
         cutwater_partition_log::topic::check_name(&topic.name)
@@ -72,5 +81,61 @@ fn create(call: &Call<'_>, topic: &CreatableTopic, only_look: bool) -> Answered<
         };
     }
     let created = service.log.create_topic(&topic.name, partitions);
-    created.map(|id| (id, partitions)).map_err(|e| with(of_topic(&e))(&e))
+    let id = created.map_err(|e| with(of_topic(&e))(&e))?;
+    if !settings.is_empty() {
+        let set = service.log.change_topic_settings(&topic.name, |known| known.extend(settings));
+        set.map_err(|e| with(of_topic(&e))(&e))?;
+    }
+    Ok((id, partitions))
+}
+
+pub(super) fn delete_topics(call: &Call<'_>, request: DeleteTopicsRequest) -> DeleteTopicsResponse {
+    let by_name = request.topic_names.into_iter().map(|name| (Some(name), Uuid::nil()));
+    let asked = by_name.chain(request.topics.into_iter().map(|topic| (topic.name, topic.topic_id)));
+    let responses = asked.map(|(name, id)| {
+        let deleted = delete(call, name.as_ref(), id);
+        let response = DeletableTopicResult::default().with_error_code(code(&deleted));
+        let response = if call.version() >= 5 { response.with_error_message(message(&deleted)) } else { response };
+        let (name, id) = match deleted {
+            Ok((name, id)) => (Some(name), id),
+            Err(_) => (name, id),
+        };
+        // Version 6 alone names topics by id, and has no name for those that it doesn't find.
+        let name = if call.version() >= 6 { name } else { Some(name.unwrap_or_default()) };
+        let response = response.with_name(name);
+        if call.version() >= 6 { response.with_topic_id(id) } else { response }
+    });
+    DeleteTopicsResponse::default().with_responses(responses.collect())
+}
+
+fn delete(call: &Call<'_>, name: Option<&TopicName>, id: Uuid) -> Answered<(TopicName, Uuid)> {
+    let service = call.service;
+    let unknown = if id.is_nil() { ResponseError::UnknownTopicOrPartition } else { ResponseError::UnknownTopicId };
+    let found = service.topic_ids.named(&service.log, name.unwrap_or(&TopicName::default()), id);
+    let found = found.ok_or_else(|| with(unknown)(&"there is no such topic"))?;
+    service.log.delete_topic(&found.name).map_err(|e| with(of_topic(&e))(&e))?;
+    Ok((topic_ids::name(&found.name), topic_ids::uuid(found.id, &found.name)))
+}
+
+pub(super) fn create_partitions(call: &Call<'_>, request: CreatePartitionsRequest) -> CreatePartitionsResponse {
+    let results = request.topics.into_iter().map(|topic| {
+        let grown = grow(call, &topic.name, topic.count, request.validate_only);
+        CreatePartitionsTopicResult::default()
+            .with_error_code(code(&grown))
+            .with_error_message(message(&grown))
+            .with_name(topic.name)
+    });
+    CreatePartitionsResponse::default().with_results(results.collect())
+}
+
+fn grow(call: &Call<'_>, name: &TopicName, count: i32, only_look: bool) -> Answered<()> {
+    let log = &call.service.log;
+    let known =
+        log.topic(name).ok_or_else(|| with(ResponseError::UnknownTopicOrPartition)(&"there is no such topic"))?;
+    let count = u32::try_from(count).unwrap_or(0);
+    if count <= known.partitions {
+        let why = format!("it has {} partitions already, and their number can only grow", known.partitions);
+        return Err((ResponseError::InvalidPartitions, why));
+    }
+    if only_look { Ok(()) } else { log.grow_topic(name, count).map_err(|e| with(of_topic(&e))(&e)) }
 }

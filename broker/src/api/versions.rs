@@ -11,7 +11,7 @@ use crate::wire::{apis, codec};
 
 /// The features that clients look for, with their newest level: by `transaction.version` 2 Java's clients use one epoch per
 /// transaction (KIP-890).
-const FEATURES: &[(&str, i16)] = &[];
+const FEATURES: &[(&str, i16)] = &[("transaction.version", 2)];
 
 fn response(version: i16) -> ApiVersionsResponse {
     let listed = apis::APIS.iter().map(|api| {

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::connection::{Reader, Writer};
 use super::pool::Pool;
+use crate::group::coordinator::Ticker;
 use crate::options::BrokerOptions;
 use crate::service::{Caller, Service};
 
@@ -82,7 +83,11 @@ impl Broker {
             tokens: BURST,
             refilled: service.now(),
         };
-        let tasks = vec![platform.spawn.spawn("broker-accept", Box::new(accept))];
+        let ticker = Ticker(service.clone());
+        let tasks = vec![
+            platform.spawn.spawn("broker-accept", Box::new(accept)),
+            platform.spawn.spawn("broker-tick", Box::new(ticker)),
+        ];
         Ok(Broker { address: bound, service, connections, tasks })
     }
 

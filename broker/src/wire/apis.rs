@@ -30,6 +30,9 @@ pub struct Api {
 /// No request but those that carry records is larger.
 pub const SMALL_FRAME_BYTES: usize = 4 << 20;
 
+/// Of an API that has no flexible versions.
+const NEVER: i16 = i16::MAX;
+
 const fn api(key: ApiKey, from: i16, to: i16, flexible_from: i16, shape: &'static str) -> Api {
     Api { key, versions: (from, to), listed_from: from, flexible_from, shape, large: false }
 }
@@ -49,10 +52,38 @@ pub const APIS: &[Api] = &[
     ),
     api(ApiKey::ListOffsets, 1, 10, 6, "i 2+:b { s { i 4+:i l } } 10+:i"),
     api(ApiKey::Metadata, 0, 13, 9, "{ 10+:u s } 4+:b 8-10:b 8+:b"),
+    api(ApiKey::OffsetCommit, 2, 9, 8, "s i s 7+:s 2-4:l { s { i l 6+:i s } }"),
+    api(ApiKey::OffsetFetch, 1, 9, 6, "0-7:s 0-7:{ s [i] } 8+:{ s 9+:s 9+:i { s [i] } } 7+:b"),
     api(ApiKey::FindCoordinator, 0, 6, 3, "0-3:s 1+:b 4+:[s]"),
+    api(ApiKey::JoinGroup, 0, 9, 6, "s i 1+:i s 5+:s s { s y } 8+:s"),
+    api(ApiKey::Heartbeat, 0, 4, 4, "s i s 3+:s"),
+    api(ApiKey::LeaveGroup, 0, 5, 4, "s 0-2:s 3+:{ s s 5+:s }"),
+    api(ApiKey::SyncGroup, 0, 5, 4, "s i s 3+:s 5+:s 5+:s { s y }"),
+    api(ApiKey::DescribeGroups, 0, 6, 5, "[s] 3+:b"),
+    api(ApiKey::ListGroups, 0, 5, 3, "4+:[s] 5+:[s]"),
     api(ApiKey::ApiVersions, 0, 4, 3, "3+:s 3+:s"),
     api(ApiKey::CreateTopics, 2, 7, 5, "{ s i h { i [i] } { s s } } i b"),
+    api(ApiKey::DeleteTopics, 1, 6, 4, "6+:{ s u } 0-5:[s] i"),
+    api(ApiKey::DeleteRecords, 0, 2, 2, "{ s { i l } } i"),
     api(ApiKey::InitProducerId, 0, 5, 2, "s i 3+:l 3+:h"),
+    api(ApiKey::OffsetForLeaderEpoch, 2, 4, 4, "3+:i { s { i i i } }"),
+    api(ApiKey::AddPartitionsToTxn, 0, 3, 3, "s l h { s [i] }"),
+    api(ApiKey::AddOffsetsToTxn, 0, 4, 3, "s l h s"),
+    api(ApiKey::EndTxn, 0, 5, 3, "s l h b"),
+    api(ApiKey::WriteTxnMarkers, 1, 1, 1, "{ l h b { s [i] } i }"),
+    api(ApiKey::TxnOffsetCommit, 0, 5, 3, "s s l h 3+:i 3+:s 3+:s { s { i l 2+:i s } }"),
+    api(ApiKey::DescribeAcls, 1, 3, 2, "b s b s s b b"),
+    api(ApiKey::DescribeConfigs, 1, 4, 4, "{ b s [s] } b 3+:b"),
+    api(ApiKey::AlterConfigs, 0, 2, 2, "{ b s { s s } } b"),
+    api(ApiKey::CreatePartitions, 0, 3, 2, "{ s i { [i] } } i b"),
+    api(ApiKey::DeleteGroups, 0, 2, 2, "[s]"),
+    api(ApiKey::IncrementalAlterConfigs, 0, 1, 1, "{ b s { s b s } } b"),
+    api(ApiKey::ListPartitionReassignments, 0, 0, 0, "i { s [i] }"),
+    api(ApiKey::OffsetDelete, 0, 0, NEVER, "s { s { i } }"),
+    api(ApiKey::DescribeCluster, 0, 2, 0, "b 1+:b 2+:b"),
+    api(ApiKey::DescribeProducers, 0, 0, 0, "{ s [i] }"),
+    api(ApiKey::DescribeTransactions, 0, 0, 0, "[s]"),
+    api(ApiKey::ListTransactions, 0, 2, 0, "[s] [l] 1+:l 2+:s"),
 ];
 
 /// The API of a key, if it is served.

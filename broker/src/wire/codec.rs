@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::ApiKey;
-use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion};
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes};
 use thiserror::Error;
 
 use super::apis::{self, Api, SMALL_FRAME_BYTES};
@@ -17,6 +17,8 @@ pub struct Head {
     pub version: i16,
     /// What the answer repeats.
     pub correlation: i32,
+    /// What the client calls itself.
+    pub client: StrBytes,
     /// The request behind the header.
     pub body: Bytes,
 }
@@ -85,9 +87,12 @@ pub fn read(frame: Bytes) -> Result<Head, Refused> {
         return Err(Refused::TooLarge { bytes: frame.len(), api: api.key });
     }
     let skipped = guard::skip_header_end(api.is_flexible(version), &frame[HEAD_BYTES..])?;
+    let length: usize = i16::from_be_bytes([frame[HEAD_BYTES], frame[HEAD_BYTES + 1]]).max(0).cast_unsigned().into();
+    let client = frame.slice(HEAD_BYTES + 2..HEAD_BYTES + 2 + length);
+    let client = StrBytes::from_utf8(client).map_err(|e| Refused::Undecodable(e.to_string()))?;
     let body = frame.slice(HEAD_BYTES + skipped..);
     guard::check(api, version, &body)?;
-    Ok(Head { api, version, correlation, body })
+    Ok(Head { api, version, correlation, client, body })
 }
 
 /// Decodes a request that has passed the guard.

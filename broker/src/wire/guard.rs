@@ -5,7 +5,7 @@
 //! * every string, byte array and tagged field lies within the frame;
 //! * every array of n elements has n times the least size of its element left in the frame;
 //! * all arrays and tagged fields of a request together have at most [`ELEMENTS_MAX`] elements;
-//! * nothing is left over behind the last field.
+//! * no more than a few bytes are left over behind the last field ([`TRAILING_MAX`]).
 //!
 //! The guard allocates nothing and recurses only as deep as the shapes of [`super::apis`], which are constants. It says
 //! nothing about meaning: that is the handlers' business.
@@ -16,6 +16,10 @@ use super::apis::Api;
 
 /// Elements of arrays and tagged fields in one request.
 pub const ELEMENTS_MAX: usize = 200_000;
+
+/// Bytes that may follow the last field: librdkafka leaves three behind a null list of topics in `Metadata`, and Kafka's
+/// own servers don't look.
+pub const TRAILING_MAX: usize = 16;
 
 /// A request that isn't one. The connection that sent it is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -37,14 +41,20 @@ pub enum Malformed {
     TooMany,
 }
 
-/// Checks the body of a request of `version`: exactly what its shape says, to the last byte.
+/// Checks the body of a request of `version`: what its shape says, and no more.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn check(api: &Api, version: i16, body: &[u8]) -> Result<(), Malformed> {
+    let extra = left_over(api, version, body)?;
+    if extra <= TRAILING_MAX { Ok(()) } else { Err(Malformed::Trailing { extra }) }
+}
+
+/// As [`check`], and answers how many bytes follow the last field.
+pub(super) fn left_over(api: &Api, version: i16, body: &[u8]) -> Result<usize, Malformed> {
     let mut reader = Reader { rest: body, elements: 0, version, flexible: api.is_flexible(version) };
     reader.structure(api.shape)?;
-    if reader.rest.is_empty() { Ok(()) } else { Err(Malformed::Trailing { extra: reader.rest.len() }) }
+    Ok(reader.rest.len())
 }
 
 /// Takes the header of a request off its front: what stands behind correlation id, and tagged fields if it is flexible.

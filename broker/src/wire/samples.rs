@@ -68,6 +68,136 @@ pub(crate) fn body(api: &Api, version: i16) -> Bytes {
             let request = InitProducerIdRequest::default().with_transactional_id(Some(TransactionalId(text("x"))));
             if v < 3 { request } else { request.with_producer_id(ProducerId(7)).with_producer_epoch(1) }
         }),
+        ApiKey::OffsetCommit => encode(v, {
+            use offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
+            let partition = OffsetCommitRequestPartition::default().with_committed_metadata(Some(text("m")));
+            let topic = OffsetCommitRequestTopic::default().with_name(TopicName(text("t")));
+            OffsetCommitRequest::default().with_topics(vec![topic.with_partitions(vec![partition])])
+        }),
+        ApiKey::OffsetFetch => encode(v, {
+            use offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics};
+            match v {
+                ..8 => {
+                    let topic = OffsetFetchRequestTopic::default().with_partition_indexes(vec![0, 1]);
+                    OffsetFetchRequest::default().with_topics(Some(vec![topic]))
+                }
+                _ => {
+                    let topic = OffsetFetchRequestTopics::default().with_partition_indexes(vec![0, 1]);
+                    let group = OffsetFetchRequestGroup::default().with_topics(Some(vec![topic]));
+                    OffsetFetchRequest::default().with_groups(vec![group])
+                }
+            }
+        }),
+        ApiKey::JoinGroup => encode(v, {
+            let protocol = join_group_request::JoinGroupRequestProtocol::default().with_name(text("range"));
+            let protocol = protocol.with_metadata(Bytes::from_static(b"meta"));
+            JoinGroupRequest::default().with_group_id(GroupId(text("g"))).with_protocols(vec![protocol])
+        }),
+        ApiKey::Heartbeat => encode(v, HeartbeatRequest::default().with_member_id(text("m"))),
+        ApiKey::LeaveGroup => encode(
+            v,
+            match v {
+                ..3 => LeaveGroupRequest::default().with_member_id(text("m")),
+                _ => {
+                    let member = leave_group_request::MemberIdentity::default().with_member_id(text("m"));
+                    LeaveGroupRequest::default().with_members(vec![member])
+                }
+            },
+        ),
+        ApiKey::SyncGroup => encode(v, {
+            let assignment = sync_group_request::SyncGroupRequestAssignment::default().with_member_id(text("m"));
+            SyncGroupRequest::default().with_assignments(vec![assignment])
+        }),
+        ApiKey::DescribeGroups => encode(v, DescribeGroupsRequest::default().with_groups(vec![GroupId(text("g"))])),
+        ApiKey::ListGroups => encode(
+            v,
+            match v {
+                ..4 => ListGroupsRequest::default(),
+                _ => ListGroupsRequest::default().with_states_filter(vec![text("Stable")]),
+            },
+        ),
+        ApiKey::DeleteTopics => encode(
+            v,
+            match v {
+                ..6 => DeleteTopicsRequest::default().with_topic_names(vec![TopicName(text("t"))]),
+                _ => {
+                    DeleteTopicsRequest::default().with_topics(vec![delete_topics_request::DeleteTopicState::default()])
+                }
+            },
+        ),
+        ApiKey::DeleteRecords => encode(v, {
+            use delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
+            let topic = DeleteRecordsTopic::default().with_partitions(vec![DeleteRecordsPartition::default()]);
+            DeleteRecordsRequest::default().with_topics(vec![topic])
+        }),
+        ApiKey::OffsetForLeaderEpoch => encode(v, {
+            use offset_for_leader_epoch_request::{OffsetForLeaderPartition, OffsetForLeaderTopic};
+            let topic = OffsetForLeaderTopic::default().with_partitions(vec![OffsetForLeaderPartition::default()]);
+            OffsetForLeaderEpochRequest::default().with_topics(vec![topic])
+        }),
+        ApiKey::AddPartitionsToTxn => encode(v, {
+            let topic = add_partitions_to_txn_request::AddPartitionsToTxnTopic::default().with_partitions(vec![1, 2]);
+            AddPartitionsToTxnRequest::default().with_v3_and_below_topics(vec![topic])
+        }),
+        ApiKey::AddOffsetsToTxn => encode(v, AddOffsetsToTxnRequest::default().with_group_id(GroupId(text("g")))),
+        ApiKey::EndTxn => encode(v, EndTxnRequest::default().with_committed(true)),
+        ApiKey::WriteTxnMarkers => encode(v, {
+            use write_txn_markers_request::{WritableTxnMarker, WritableTxnMarkerTopic};
+            let topic = WritableTxnMarkerTopic::default().with_partition_indexes(vec![0]);
+            WriteTxnMarkersRequest::default().with_markers(vec![WritableTxnMarker::default().with_topics(vec![topic])])
+        }),
+        ApiKey::TxnOffsetCommit => encode(v, {
+            use txn_offset_commit_request::{TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic};
+            let topic = TxnOffsetCommitRequestTopic::default();
+            let topic = topic.with_partitions(vec![TxnOffsetCommitRequestPartition::default()]);
+            TxnOffsetCommitRequest::default().with_topics(vec![topic])
+        }),
+        ApiKey::DescribeAcls => encode(v, DescribeAclsRequest::default()),
+        ApiKey::DescribeConfigs => encode(v, {
+            let resource = describe_configs_request::DescribeConfigsResource::default();
+            let resource = resource.with_configuration_keys(Some(vec![text("k")]));
+            DescribeConfigsRequest::default().with_resources(vec![resource])
+        }),
+        ApiKey::AlterConfigs => encode(v, {
+            use alter_configs_request::{AlterConfigsResource, AlterableConfig};
+            let resource = AlterConfigsResource::default().with_configs(vec![AlterableConfig::default()]);
+            AlterConfigsRequest::default().with_resources(vec![resource])
+        }),
+        ApiKey::IncrementalAlterConfigs => encode(v, {
+            use incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
+            let resource = AlterConfigsResource::default().with_configs(vec![AlterableConfig::default()]);
+            IncrementalAlterConfigsRequest::default().with_resources(vec![resource])
+        }),
+        ApiKey::CreatePartitions => encode(v, {
+            use create_partitions_request::{CreatePartitionsAssignment, CreatePartitionsTopic};
+            let assignment = CreatePartitionsAssignment::default().with_broker_ids(vec![BrokerId(1)]);
+            let topic = CreatePartitionsTopic::default().with_assignments(Some(vec![assignment]));
+            CreatePartitionsRequest::default().with_topics(vec![topic])
+        }),
+        ApiKey::DeleteGroups => encode(v, DeleteGroupsRequest::default().with_groups_names(vec![GroupId(text("g"))])),
+        ApiKey::ListPartitionReassignments => encode(v, {
+            let topic = list_partition_reassignments_request::ListPartitionReassignmentsTopics::default();
+            let topic = topic.with_partition_indexes(vec![0]);
+            ListPartitionReassignmentsRequest::default().with_topics(Some(vec![topic]))
+        }),
+        ApiKey::OffsetDelete => encode(v, {
+            use offset_delete_request::{OffsetDeleteRequestPartition, OffsetDeleteRequestTopic};
+            let topic = OffsetDeleteRequestTopic::default();
+            let topic = topic.with_partitions(vec![OffsetDeleteRequestPartition::default()]);
+            OffsetDeleteRequest::default().with_topics(vec![topic])
+        }),
+        ApiKey::DescribeCluster => encode(v, DescribeClusterRequest::default()),
+        ApiKey::DescribeProducers => encode(v, {
+            let topic = describe_producers_request::TopicRequest::default().with_partition_indexes(vec![0]);
+            DescribeProducersRequest::default().with_topics(vec![topic])
+        }),
+        ApiKey::DescribeTransactions => encode(v, {
+            DescribeTransactionsRequest::default().with_transactional_ids(vec![TransactionalId(text("x"))])
+        }),
+        ApiKey::ListTransactions => encode(v, {
+            let request = ListTransactionsRequest::default().with_state_filters(vec![text("Ongoing")]);
+            request.with_producer_id_filters(vec![ProducerId(1)])
+        }),
         other => panic!("{other:?} has no sample"),
     }
 }

@@ -18,20 +18,23 @@ fn every_request_in_every_version_is_read_to_its_last_byte_and_then_decoded() {
         let read = codec::read(samples::frame(api, version));
         let head = read.unwrap_or_else(|e| panic!("{:?} {version}: {e}", api.key));
         assert_eq!((head.api.key, head.version, head.correlation), (api.key, version, 77));
+        assert_eq!(guard::left_over(api, version, &head.body), Ok(0), "{:?} {version}", api.key);
         assert!(decodes(&head), "{:?} {version}", api.key);
     }
 }
 
 #[test]
-fn a_request_that_is_cut_anywhere_or_goes_on_is_refused() {
+fn a_request_that_is_cut_anywhere_or_goes_on_for_long_is_refused() {
     for (api, version) in all() {
         let body = samples::body(api, version);
         for cut in 0..body.len() {
             assert!(guard::check(api, version, &body[..cut]).is_err(), "{:?} {version} cut at {cut}", api.key);
         }
-        let mut longer = body.to_vec();
-        longer.push(0);
-        assert_eq!(guard::check(api, version, &longer), Err(Malformed::Trailing { extra: 1 }), "{:?}", api.key);
+        for extra in [guard::TRAILING_MAX, guard::TRAILING_MAX + 1] {
+            let longer: Vec<u8> = body.iter().copied().chain(vec![0; extra]).collect();
+            let refused = (extra > guard::TRAILING_MAX).then_some(Malformed::Trailing { extra });
+            assert_eq!(guard::check(api, version, &longer).err(), refused, "{:?} {version}", api.key);
+        }
     }
 }
 

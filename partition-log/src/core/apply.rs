@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{AbortedTxn, Effect, PartitionState, State, TopicState, TxnPhase, TxnState};
+use super::clients::Whose;
+use super::{AbortedTxn, Effect, PartitionState, State, TxnPhase, TxnState};
 use crate::batch::{BatchHeader, ControlKind, assign, control_batch};
 use crate::owner::TxnId;
 use crate::producer::{Appended, ProducerState, last_sequence, snapshot};
-use crate::topic::{TopicId, TopicPartition};
+use crate::topic::TopicPartition;
 use crate::wal::frame::{Batch, Ended, Entry, Outcome};
 
 /// An entry that contradicts the state.
@@ -27,7 +28,7 @@ pub(super) fn inconsistent(what: impl Into<String>) -> Inconsistent {
 }
 
 /// The epoch after which a producer id isn't used again: the largest is left unused, as in Kafka.
-const LAST_EPOCH: i16 = i16::MAX - 1;
+pub(super) const LAST_EPOCH: i16 = i16::MAX - 1;
 
 impl State {
     /// Changes the state by one entry and adds what it makes visible.
@@ -54,7 +55,7 @@ impl State {
             Entry::Prepare { producer, wall } => {
                 let txn = self.txns.get_mut(producer).ok_or_else(|| inconsistent("what is prepared isn't open"))?;
                 if txn.phase != TxnPhase::Open {
-                    return Err(inconsistent(format!("{} is prepared twice", txn.id)));
+                    return Err(inconsistent(format!("{} is prepared twice", txn.whose)));
                 }
                 txn.phase = TxnPhase::Prepared;
                 txn.since = *wall;
@@ -74,8 +75,24 @@ impl State {
             }
             Entry::GroupDeleted { group } => {
                 let known = self.groups.remove(group).is_some();
-                if known { Ok(()) } else { Err(inconsistent(format!("group \"{group}\" isn't there to be deleted"))) }
+                let managed = self.memberships.remove(group).is_some();
+                match known || managed {
+                    true => Ok(()),
+                    false => Err(inconsistent(format!("group \"{group}\" isn't there to be deleted"))),
+                }
             }
+            Entry::Membership { group, members } => {
+                self.memberships.insert(group.clone(), members.clone());
+                Ok(())
+            }
+            Entry::OffsetsDeleted { group, partitions } => self.apply_offsets_deleted(group, partitions),
+            Entry::Client { id, state } => self.apply_client(id, state),
+            Entry::ClientTxn { producer, wall, partitions } => self.apply_client_txn(*producer, *wall, partitions),
+            Entry::ClientForgotten { id } => self.apply_client_forgotten(id),
+            Entry::TopicDeleted { topic } => self.apply_topic_deleted(*topic, effects),
+            Entry::PartitionsAdded { topic, partitions } => self.apply_partitions_added(*topic, *partitions, effects),
+            Entry::LogStart { at, start } => self.apply_log_start(*at, *start, effects),
+            Entry::Settings { topic, settings } => self.apply_settings(*topic, settings),
             Entry::ForgetProducers { at, producers } => {
                 let partition = self.known_partition(*at)?;
                 for producer in producers {
@@ -148,24 +165,6 @@ impl State {
         Ok(())
     }
 
-    fn apply_topic_created(
-        &mut self,
-        topic: TopicId,
-        partitions: u32,
-        name: &str,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Inconsistent> {
-        if topic.0 as usize != self.topics.len() || self.names.contains_key(name) {
-            return Err(inconsistent(format!("topic \"{name}\" can't be created as number {topic}")));
-        }
-        self.names.insert(name.to_string(), topic);
-        self.partition_count += partitions as usize;
-        let empty = (0..partitions).map(|_| PartitionState::default()).collect();
-        self.topics.push(TopicState { name: name.to_string(), partitions: empty });
-        effects.push(Effect::Topic { topic, name: name.to_string(), partitions });
-        Ok(())
-    }
-
     fn apply_producer_block(&mut self, end: i64) -> Result<(), Inconsistent> {
         if end <= self.block_end {
             return Err(inconsistent("a block of producer ids lies below one given out before"));
@@ -188,17 +187,7 @@ impl State {
         } else {
             self.free_producers.retain(|(free, _)| *free != producer);
         }
-        let txn = TxnState {
-            id: id.clone(),
-            epoch,
-            phase: TxnPhase::Open,
-            since: wall,
-            bytes: 0,
-            records: 0,
-            partitions: Default::default(),
-            offsets: Default::default(),
-        };
-        self.txns.insert(producer, txn);
+        self.txns.insert(producer, TxnState::begun(Whose::Owner(id.clone()), epoch, wall));
         Ok(())
     }
 
@@ -211,10 +200,12 @@ impl State {
     ) -> Result<(), Inconsistent> {
         let producer = ended.producer;
         let txn = self.txns.remove(&producer).ok_or_else(|| inconsistent("what ends isn't live"))?;
-        // A fencing end carries the next epoch, so that every batch of the old one is refused from here on.
-        let fencing = outcome == Outcome::Aborted && txn.epoch.checked_add(1) == Some(ended.epoch);
-        if (txn.epoch != ended.epoch && !fencing) || txn.partitions.len() != ended.markers.len() {
-            return Err(inconsistent(format!("{} ends as if it were another one", txn.id)));
+        // A fencing end carries the next epoch, so that every batch of the old one is refused from here on. Of a client every
+        // end may.
+        let may_raise = outcome == Outcome::Aborted || txn.whose.owner().is_none();
+        let raised = may_raise && txn.epoch.checked_add(1) == Some(ended.epoch);
+        if (txn.epoch != ended.epoch && !raised) || txn.partitions.len() != ended.markers.len() {
+            return Err(inconsistent(format!("{} ends as if it were another one", txn.whose)));
         }
         let kind = match outcome {
             Outcome::Committed => ControlKind::Commit,
@@ -222,7 +213,7 @@ impl State {
         };
         for (at, offset) in &ended.markers {
             let first = txn.partitions.get(at).copied();
-            let first = first.ok_or_else(|| inconsistent(format!("{} has no records in {at}", txn.id)))?;
+            let first = first.ok_or_else(|| inconsistent(format!("{} has no records in {at}", txn.whose)))?;
             let partition = self.known_partition(*at)?;
             if partition.log_end != *offset {
                 return Err(inconsistent(format!("a marker in {at} stands at {offset}, not at the end")));
@@ -249,15 +240,23 @@ impl State {
                 aborted: (outcome == Outcome::Aborted).then_some(aborted),
             });
         }
-        if ended.epoch < LAST_EPOCH {
-            self.free_producers.push_back((producer, ended.epoch + 1));
-        }
         if outcome == Outcome::Committed {
             self.settle_offsets(txn.offsets);
         }
-        if let Some(owner) = self.owners.get_mut(&txn.id.owner) {
-            owner.live.remove(&txn.id);
-            owner.outcomes.insert(txn.id, outcome);
+        let id = match txn.whose {
+            Whose::Owner(id) => id,
+            // It keeps its producer id.
+            Whose::Client(id) => {
+                self.settle_client(&id, ended.epoch, outcome, wall);
+                return Ok(());
+            }
+        };
+        if ended.epoch < LAST_EPOCH {
+            self.free_producers.push_back((producer, ended.epoch + 1));
+        }
+        if let Some(owner) = self.owners.get_mut(&id.owner) {
+            owner.live.remove(&id);
+            owner.outcomes.insert(id, outcome);
         }
         Ok(())
     }

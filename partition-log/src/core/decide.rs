@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::clients::{Entrance, Whose};
 use super::{END_ENTRY_BYTES, PRODUCER_BLOCK, State, TxnPhase, TxnState, ended_bytes};
 use crate::batch::BatchHeader;
 use crate::config::LogLimits;
-use crate::error::{AbortError, AppendError, ClaimError, CommitError, Fenced, PrepareError, TopicError, TxnError};
+use crate::error::{AbortError, AppendError, ClaimError, CommitError, Fenced, PrepareError, TxnError};
 use crate::owner::{OwnerId, TxnId, TxnName};
-use crate::producer::{Verdict, last_sequence, validate};
-use crate::topic::{NAME_BYTES_MAX, TopicId, TopicPartition, check_name};
+use crate::producer::{SequenceError, Verdict, last_sequence, validate};
+use crate::topic::{NAME_BYTES_MAX, TopicPartition, check_name};
 use crate::wal::frame::{Ended, Entry, Outcome};
 
 /// What to do with a batch.
@@ -39,6 +40,8 @@ pub(crate) struct EndPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Commit,
+    /// As a commit, and the client's next transaction has the next epoch.
+    CommitAndRaise,
     Abort,
     /// As an abort, and the producers' epochs are used up: whoever still writes with them is refused.
     Fence,
@@ -47,7 +50,7 @@ pub(crate) enum How {
 impl How {
     pub(crate) fn outcome(self) -> Outcome {
         match self {
-            How::Commit => Outcome::Committed,
+            How::Commit | How::CommitAndRaise => Outcome::Committed,
             How::Abort | How::Fence => Outcome::Aborted,
         }
     }
@@ -74,27 +77,10 @@ struct Sorted {
 }
 
 impl State {
-    pub(crate) fn plan_topic(&self, name: &str, partitions: u32, limits: &LogLimits) -> Result<Entry, TopicError> {
-        check_name(name)?;
-        if self.names.contains_key(name) {
-            return Err(TopicError::Exists { name: name.to_string() });
-        }
-        if partitions == 0 {
-            return Err(TopicError::NoPartitions);
-        }
-        if self.topics.len() >= limits.topics_max {
-            return Err(TopicError::TooMany { what: "topics", limit: limits.topics_max });
-        }
-        if self.partition_count.saturating_add(partitions as usize) > limits.partitions_max {
-            return Err(TopicError::TooMany { what: "partitions", limit: limits.partitions_max });
-        }
-        let topic = TopicId(u32::try_from(self.topics.len()).expect("the limit on topics is far below 2^32"));
-        Ok(Entry::TopicCreated { topic, partitions, name: name.to_string() })
-    }
-
     /// Judges a verified batch for `at`. The order is Kafka's: duplicate, transaction, epoch and sequence.
     pub(crate) fn plan_append(
         &self,
+        entrance: Entrance<'_>,
         at: TopicPartition,
         header: &BatchHeader,
         bytes: usize,
@@ -109,7 +95,7 @@ impl State {
             if let Ok(Verdict::Duplicate { base_offset, .. }) = verdict {
                 return Ok(AppendPlan::Duplicate { base: base_offset });
             }
-            self.check_transaction(at, header, limits)?;
+            before.extend(self.check_transaction(entrance, at, header, limits)?);
             verdict.map_err(|source| AppendError::Sequence { at, source })?;
             if known.is_none() && partition.producers.len() >= limits.producers_max {
                 before.push(Entry::ForgetProducers { at, producers: self.silent_producers(at) });
@@ -124,22 +110,52 @@ impl State {
         Ok(AppendPlan::Append { before, base: partition.log_end })
     }
 
+    /// Whether a batch may come into its producer's transaction; an entry that begins it, where the batch itself does.
     fn check_transaction(
         &self,
+        entrance: Entrance<'_>,
         at: TopicPartition,
         header: &BatchHeader,
         limits: &LogLimits,
-    ) -> Result<(), AppendError> {
-        let producer = header.producer_id;
+    ) -> Result<Option<Entry>, AppendError> {
+        let (producer, epoch) = (header.producer_id, header.producer_epoch);
         let live = self.txns.get(&producer);
         if !header.is_transactional() {
-            return if live.is_some() { Err(AppendError::InTransaction { producer }) } else { Ok(()) };
+            return if live.is_some() { Err(AppendError::InTransaction { producer }) } else { Ok(None) };
         }
-        let txn = live.filter(|txn| txn.epoch == header.producer_epoch);
-        let txn = txn.ok_or(AppendError::NoTransaction { producer, epoch: header.producer_epoch })?;
-        self.check_attempt(txn.id.owner, txn.id.attempt)?;
+        let none = || AppendError::NoTransaction { producer, epoch };
+        let begin = match entrance {
+            Entrance::Inside => None,
+            Entrance::Client { id, implicit, wall } => {
+                let (known, client) = self.client_of(producer).ok_or_else(none)?;
+                if id != Some(known.as_str()) {
+                    return Err(AppendError::OtherProducer { at, producer });
+                }
+                if epoch < client.epoch {
+                    let source = SequenceError::OldEpoch { found: epoch, known: client.epoch };
+                    return Err(AppendError::Sequence { at, source });
+                }
+                let may = implicit && epoch == client.epoch;
+                (may && live.is_none()).then(|| Entry::ClientTxn { producer, wall, partitions: vec![at] })
+            }
+        };
+        if begin.is_some() {
+            return Ok(begin);
+        }
+        let txn = live.filter(|txn| txn.epoch == epoch).ok_or_else(none)?;
+        match (&txn.whose, entrance) {
+            (Whose::Owner(id), Entrance::Inside) => self.check_attempt(id.owner, id.attempt)?,
+            (Whose::Client(_), Entrance::Client { implicit, .. }) => {
+                let announced = txn.declared.contains(&at) || txn.partitions.contains_key(&at);
+                if !implicit && !announced {
+                    return Err(none());
+                }
+            }
+            // A client can't write into a job's transaction, nor a job into a client's.
+            _ => return Err(none()),
+        }
         if txn.phase != TxnPhase::Open {
-            return Err(AppendError::NoTransaction { producer, epoch: header.producer_epoch });
+            return Err(none());
         }
         let partitions = txn.partitions.len();
         let one_more = END_ENTRY_BYTES + ended_bytes(partitions + 1) > limits.end_bytes_max
@@ -147,7 +163,7 @@ impl State {
         if one_more && !txn.partitions.contains_key(&at) {
             return Err(AppendError::TooManyPartitions { partitions });
         }
-        Ok(())
+        Ok(None)
     }
 
     /// A tenth of the partition's producers, the longest silent first; never one with a transaction here.
@@ -342,7 +358,8 @@ impl State {
                 *end += 1;
             }
             // The largest epoch is never given out, so that there is always one above.
-            let epoch = if how == How::Fence { txn.epoch.saturating_add(1) } else { txn.epoch };
+            let raises = matches!(how, How::Fence | How::CommitAndRaise);
+            let epoch = if raises { txn.epoch.saturating_add(1) } else { txn.epoch };
             ended.push(Ended { producer: *producer, epoch, markers });
         }
         entries.push(Entry::End { outcome: how.outcome(), wall, ended });

@@ -20,10 +20,11 @@ const PRODUCERS_AT_ONCE: usize = 10_000;
 const PARTITIONS_AT_ONCE: usize = 10_000;
 
 impl State {
-    /// The open transactions that were begun before `deadline`, with their producer ids.
+    /// The open transactions of owners that were begun before `deadline`, with their producer ids.
     pub(crate) fn timed_out(&self, deadline: i64) -> (Vec<TxnId>, Vec<i64>) {
         let late = self.txns.iter().filter(|(_, txn)| txn.phase == TxnPhase::Open && txn.since < deadline);
-        late.map(|(producer, txn)| (txn.id.clone(), *producer)).unzip()
+        // Clients' transactions have time-outs of their own.
+        late.filter_map(|(producer, txn)| Some((txn.whose.owner()?.clone(), *producer))).unzip()
     }
 
     /// The entries that forget producers silent since before `deadline`, of the partitions from `from` on, and where to go

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use cutwater_platform::WallTime;
 
 use super::apply::{Inconsistent, inconsistent};
-use super::{State, TxnPhase};
+use super::{State, TxnPhase, TxnState};
 use crate::codec::{Cursor, Malformed, Put};
 use crate::config::LogLimits;
 use crate::group::{GROUP_NAME_BYTES_MAX, GroupError, GroupOffset, GroupOffsets, METADATA_BYTES_MAX, OffsetCommit};
@@ -35,16 +35,25 @@ impl State {
         wall: i64,
         limits: &LogLimits,
     ) -> Result<Entry, GroupError> {
-        let named = (1..=GROUP_NAME_BYTES_MAX).contains(&group.len()) && !group.chars().any(char::is_control);
-        if !named {
-            return Err(GroupError::InvalidName { name: group.to_string() });
-        }
+        check_group(group)?;
         let producer = txn.map(|id| {
             self.check_attempt(id.owner, id.attempt)?;
             let open = self.live(id).filter(|(_, txn)| txn.phase == TxnPhase::Open);
             open.map(|(producer, _)| producer).ok_or_else(|| GroupError::NotOpen { id: id.clone() })
         });
-        let producer = producer.transpose()?;
+        self.judge_offsets(producer.transpose()?, group, offsets, wall, limits)
+    }
+
+    /// Judges the offsets themselves, for a producer's open transaction or at once.
+    pub(crate) fn judge_offsets(
+        &self,
+        producer: Option<i64>,
+        group: &str,
+        offsets: Vec<OffsetCommit>,
+        wall: i64,
+        limits: &LogLimits,
+    ) -> Result<Entry, GroupError> {
+        check_group(group)?;
         for OffsetCommit { at, offset, metadata } in &offsets {
             let at = *at;
             self.partition(at).ok_or(GroupError::UnknownPartition { at })?;
@@ -74,21 +83,80 @@ impl State {
 
     /// Deletes a group; nothing to do when it isn't there.
     pub(crate) fn plan_group_deletion(&self, group: &str) -> Result<Option<Entry>, GroupError> {
-        let ids = self.pending(group);
-        if !ids.is_empty() {
-            return Err(GroupError::Pending { group: group.to_string(), ids });
+        let transactions: Vec<String> = self.holding(group).map(|(txn, _)| txn.whose.to_string()).collect();
+        if !transactions.is_empty() {
+            return Err(GroupError::Pending { group: group.to_string(), transactions });
         }
-        Ok(self.groups.contains_key(group).then(|| Entry::GroupDeleted { group: group.to_string() }))
+        let known = self.groups.contains_key(group) || self.memberships.contains_key(group);
+        Ok(known.then(|| Entry::GroupDeleted { group: group.to_string() }))
     }
 
-    /// The live transactions that hold offsets of a group.
-    fn pending(&self, group: &str) -> Vec<TxnId> {
-        self.txns.values().filter(|txn| txn.offsets.contains_key(group)).map(|txn| txn.id.clone()).collect()
+    /// Forgets some of a group's offsets; nothing to do when it has none of them.
+    pub(crate) fn plan_offsets_deletion(
+        &self,
+        group: &str,
+        partitions: &[TopicPartition],
+        limits: &LogLimits,
+    ) -> Result<Option<Entry>, GroupError> {
+        let known = self.groups.get(group);
+        let of: Vec<TopicPartition> =
+            partitions.iter().filter(|at| known.is_some_and(|known| known.contains_key(at))).copied().collect();
+        let entry = (!of.is_empty()).then(|| Entry::OffsetsDeleted { group: group.to_string(), partitions: of });
+        match entry.as_ref().map(Entry::encoded_bytes) {
+            Some(bytes) if bytes > limits.end_bytes_max => {
+                Err(GroupError::TooLarge { bytes, limit: limits.end_bytes_max })
+            }
+            _ => Ok(entry),
+        }
+    }
+
+    /// Keeps what a group's members have agreed on.
+    pub(crate) fn plan_membership(
+        &self,
+        group: &str,
+        members: Vec<u8>,
+        limits: &LogLimits,
+    ) -> Result<Entry, GroupError> {
+        check_group(group)?;
+        if self.memberships.len() >= limits.group_offsets_max && !self.memberships.contains_key(group) {
+            return Err(GroupError::TooMany { limit: limits.group_offsets_max });
+        }
+        let entry = Entry::Membership { group: group.to_string(), members };
+        let bytes = entry.encoded_bytes();
+        if bytes > limits.end_bytes_max {
+            return Err(GroupError::TooLarge { bytes, limit: limits.end_bytes_max });
+        }
+        Ok(entry)
+    }
+
+    /// The live transactions that hold offsets of a group, with these.
+    fn holding(&self, group: &str) -> impl Iterator<Item = (&TxnState, &BTreeMap<TopicPartition, GroupOffset>)> {
+        self.txns.values().filter_map(move |txn| Some((txn, txn.offsets.get(group)?)))
     }
 
     /// What a group has committed.
     pub(crate) fn group_offsets(&self, group: &str) -> GroupOffsets {
-        GroupOffsets { offsets: self.groups.get(group).cloned().unwrap_or_default(), pending: self.pending(group) }
+        GroupOffsets {
+            offsets: self.groups.get(group).cloned().unwrap_or_default(),
+            pending: self.holding(group).filter_map(|(txn, _)| txn.whose.owner().cloned()).collect(),
+            unstable: self.holding(group).flat_map(|(_, offsets)| offsets.keys().copied()).collect(),
+        }
+    }
+
+    pub(super) fn apply_offsets_deleted(
+        &mut self,
+        group: &str,
+        partitions: &[TopicPartition],
+    ) -> Result<(), Inconsistent> {
+        let missing = || inconsistent(format!("group \"{group}\" doesn't have the offsets that are deleted"));
+        let offsets = self.groups.get_mut(group).ok_or_else(missing)?;
+        for at in partitions {
+            offsets.remove(at).ok_or_else(missing)?;
+        }
+        if offsets.is_empty() {
+            self.groups.remove(group);
+        }
+        Ok(())
     }
 
     pub(super) fn apply_offsets(
@@ -124,7 +192,8 @@ impl State {
     /// The groups, and what live transactions hold of them: the end of an image.
     pub(super) fn encode_groups(&self, out: &mut Vec<u8>) {
         encode(&self.groups, out);
-        let holding = || self.txns.iter().filter(|(_, txn)| !txn.offsets.is_empty());
+        // Those of clients are written with the clients.
+        let holding = || self.txns.iter().filter(|(_, txn)| !txn.offsets.is_empty() && txn.whose.owner().is_some());
         out.put_len(holding().count());
         for (producer, txn) in holding() {
             out.put_i64(*producer);
@@ -147,7 +216,13 @@ impl State {
     }
 }
 
-fn encode(groups: &Groups, out: &mut Vec<u8>) {
+/// A group needs a name.
+fn check_group(group: &str) -> Result<(), GroupError> {
+    let named = (1..=GROUP_NAME_BYTES_MAX).contains(&group.len()) && !group.chars().any(char::is_control);
+    if named { Ok(()) } else { Err(GroupError::InvalidName { name: group.to_string() }) }
+}
+
+pub(super) fn encode(groups: &Groups, out: &mut Vec<u8>) {
     out.put_len(groups.len());
     for (group, offsets) in groups {
         out.put_bytes(group.as_bytes());
@@ -162,7 +237,7 @@ fn encode(groups: &Groups, out: &mut Vec<u8>) {
     }
 }
 
-fn decode(cursor: &mut Cursor<'_>) -> Result<Groups, Malformed> {
+pub(super) fn decode(cursor: &mut Cursor<'_>) -> Result<Groups, Malformed> {
     let mut groups = Groups::new();
     for _ in 0..cursor.len(8, "groups")? {
         let group = cursor.string("group")?;

@@ -2,8 +2,9 @@
 //!
 //! Everything is written in the order of its keys, so equal states give equal bytes. `docs/formats/wal.md` has the layout.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
+use super::clients::Whose;
 use super::{OwnerState, PartitionState, State, TopicState, TxnPhase, TxnState};
 use crate::codec::{Cursor, Malformed, Put};
 use crate::owner::{OwnerId, TxnId};
@@ -29,10 +30,12 @@ impl State {
                 out.put_u8(u8::from(*outcome == Outcome::Committed));
             }
         }
-        out.put_len(self.txns.len());
-        for (producer, txn) in &self.txns {
+        let owned = || self.txns.iter().filter_map(|(producer, txn)| Some((producer, txn, txn.whose.owner()?)));
+        out.put_len(owned().count());
+        for (producer, txn, id) in owned() {
             out.put_i64(*producer);
-            txn.encode(out);
+            id.encode(out);
+            txn.encode_body(out);
         }
         out.put_len(self.free_producers.len());
         for (producer, epoch) in &self.free_producers {
@@ -41,6 +44,13 @@ impl State {
         }
         out.put_i64(self.block_end);
         self.encode_groups(out);
+        self.encode_clients(out);
+        out.put_len(self.memberships.len());
+        for (group, members) in &self.memberships {
+            out.put_bytes(group.as_bytes());
+            out.put_bytes(members);
+        }
+        self.encode_topics(out);
     }
 
     pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<State, Malformed> {
@@ -54,10 +64,11 @@ impl State {
             }
             state.partition_count += len;
             let id = TopicId(u32::try_from(index).map_err(|_| cursor.malformed("topics"))?);
-            if state.names.insert(name.clone(), id).is_some() {
+            // A deleted topic has none.
+            if !name.is_empty() && state.names.insert(name.clone(), id).is_some() {
                 return Err(cursor.malformed("topics: a name twice"));
             }
-            state.topics.push(TopicState { name, partitions });
+            state.topics.push(TopicState { dir: name.clone(), name, partitions, ..TopicState::default() });
         }
         for _ in 0..cursor.len(28, "owners")? {
             let id = OwnerId(cursor.u128("owner")?);
@@ -71,15 +82,11 @@ impl State {
         }
         for _ in 0..cursor.len(TxnId::BYTES_MIN + 8, "transactions")? {
             let producer = cursor.i64("producer")?;
-            let txn = TxnState::decode(cursor)?;
-            let owner = state.owners.get_mut(&txn.id.owner).ok_or(cursor.malformed("transaction without owner"))?;
-            owner.live.insert(txn.id.clone(), producer);
-            for (at, first) in &txn.partitions {
-                let topic = state.topics.get_mut(at.topic.0 as usize);
-                let partition = topic.and_then(|topic| topic.partitions.get_mut(at.partition as usize));
-                partition.ok_or(cursor.malformed("transaction's partition"))?.open.insert((*first, producer));
-            }
-            state.txns.insert(producer, txn);
+            let id = TxnId::decode(cursor)?;
+            let txn = TxnState::decode_body(Whose::Owner(id.clone()), cursor)?;
+            let owner = state.owners.get_mut(&id.owner).ok_or(cursor.malformed("transaction without owner"))?;
+            owner.live.insert(id, producer);
+            state.insert_live(producer, txn).ok_or(cursor.malformed("transaction's partition"))?;
         }
         let len = cursor.len(10, "free producers")?;
         state.free_producers = VecDeque::with_capacity(len);
@@ -89,7 +96,26 @@ impl State {
         state.block_end = cursor.i64("end of producer block")?;
         state.next_producer = state.block_end;
         state.decode_groups(cursor)?;
+        // Images of version 2 end here.
+        if cursor.is_empty() {
+            return Ok(state);
+        }
+        state.decode_clients(cursor)?;
+        for _ in 0..cursor.len(8, "memberships")? {
+            let group = cursor.string("group")?;
+            state.memberships.insert(group, cursor.bytes("members")?.to_vec());
+        }
+        state.decode_topics(cursor)?;
         Ok(state)
+    }
+
+    /// Takes a live transaction in; none if one of its partitions isn't there.
+    pub(super) fn insert_live(&mut self, producer: i64, txn: TxnState) -> Option<()> {
+        for (at, first) in &txn.partitions {
+            self.partition_mut(*at)?.open.insert((*first, producer));
+        }
+        self.txns.insert(producer, txn);
+        Some(())
     }
 
     /// The state's bytes. Two states that answer them equally behave equally.
@@ -122,13 +148,13 @@ impl PartitionState {
         for _ in 0..cursor.len(22, "producers")? {
             producers.insert(cursor.i64("producer")?, ProducerState::decode(cursor)?);
         }
-        Ok(PartitionState { log_end, segment_base, segment_bytes, producers, open: BTreeSet::new() })
+        Ok(PartitionState { log_end, segment_base, segment_bytes, producers, ..PartitionState::default() })
     }
 }
 
 impl TxnState {
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.id.encode(out);
+    /// All but whose it is, what is declared, and offsets.
+    pub(super) fn encode_body(&self, out: &mut Vec<u8>) {
         out.put_i16(self.epoch);
         out.put_u8(u8::from(self.phase == TxnPhase::Prepared));
         out.put_i64(self.since);
@@ -142,8 +168,7 @@ impl TxnState {
         }
     }
 
-    fn decode(cursor: &mut Cursor<'_>) -> Result<TxnState, Malformed> {
-        let id = TxnId::decode(cursor)?;
+    pub(super) fn decode_body(whose: Whose, cursor: &mut Cursor<'_>) -> Result<TxnState, Malformed> {
         let epoch = cursor.i16("epoch")?;
         let phase = if cursor.u8("phase")? == 1 { TxnPhase::Prepared } else { TxnPhase::Open };
         let (since, bytes, records) = (cursor.i64("since")?, cursor.u64("bytes")?, cursor.u64("records")?);
@@ -152,6 +177,6 @@ impl TxnState {
             let at = TopicPartition::new(TopicId(cursor.u32("topic")?), cursor.u32("partition")?);
             partitions.insert(at, cursor.u64("first offset")?);
         }
-        Ok(TxnState { id, epoch, phase, since, bytes, records, partitions, offsets: Default::default() })
+        Ok(TxnState { phase, bytes, records, partitions, ..TxnState::begun(whose, epoch, since) })
     }
 }

@@ -11,20 +11,26 @@
 //! Invariants:
 //! * A producer id belongs to at most one live transaction. Live transactions of an owner are in its `live`, others in
 //!   its `outcomes` until forgotten, and never in both.
+//! * `client_ids` are the clients' producer ids, and no others.
 //! * `open` of a partition holds exactly the live transactions with records there.
 
 pub(crate) mod apply;
+pub(crate) mod clients;
 pub(crate) mod decide;
 pub(crate) mod expire;
 pub(crate) mod groups;
 pub(crate) mod image;
+pub(crate) mod topics;
 
+#[cfg(test)]
+mod client_tests;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use self::clients::{ClientState, Whose};
 use self::groups::Groups;
 use crate::owner::{OwnerId, TxnId};
 use crate::producer::ProducerState;
@@ -43,6 +49,12 @@ pub(crate) struct State {
     pub(crate) owners: BTreeMap<OwnerId, OwnerState>,
     /// Committed offsets of consumer groups.
     pub(crate) groups: Groups,
+    /// What the members of groups have agreed on, in the words of whoever manages them.
+    pub(crate) memberships: BTreeMap<String, Vec<u8>>,
+    /// Kafka clients by transactional id.
+    pub(crate) clients: BTreeMap<String, ClientState>,
+    /// The transactional ids by the clients' producer ids.
+    pub(crate) client_ids: BTreeMap<i64, String>,
     /// Live transactions by producer id.
     pub(crate) txns: BTreeMap<i64, TxnState>,
     /// Producer ids of ended transactions with the epoch that their next one gets, longest unused first.
@@ -53,16 +65,25 @@ pub(crate) struct State {
     pub(crate) next_producer: i64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct TopicState {
+    /// Empty once it is deleted.
     pub(crate) name: String,
+    /// What its partitions' directories are called.
+    pub(crate) dir: String,
     pub(crate) partitions: Vec<PartitionState>,
+    /// Its settings, as whoever set them means them.
+    pub(crate) settings: BTreeMap<String, String>,
+    /// When it is deleted: partitions that it had, whose directories go.
+    pub(crate) gone: u32,
 }
 
 /// One partition, as of the last accepted entry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PartitionState {
     pub(crate) log_end: u64,
+    /// The first offset that can be read.
+    pub(crate) log_start: u64,
     /// First offset of the active segment.
     pub(crate) segment_base: u64,
     /// Bytes of the active segment.
@@ -99,7 +120,7 @@ pub enum TxnPhase {
 
 #[derive(Clone, Debug)]
 pub(crate) struct TxnState {
-    pub(crate) id: TxnId,
+    pub(crate) whose: Whose,
     pub(crate) epoch: i16,
     pub(crate) phase: TxnPhase,
     /// The wall clock when it was begun, or, once prepared, when that happened.
@@ -108,11 +129,28 @@ pub(crate) struct TxnState {
     pub(crate) records: u64,
     /// Its partitions with its first offset there.
     pub(crate) partitions: BTreeMap<TopicPartition, u64>,
+    /// Partitions that a client has announced: the only ones its batches may go to, unless they bring them in themselves.
+    pub(crate) declared: BTreeSet<TopicPartition>,
     /// Offsets of groups that its commit makes theirs.
     pub(crate) offsets: Groups,
 }
 
 impl TxnState {
+    /// One that has just begun.
+    pub(crate) fn begun(whose: Whose, epoch: i16, wall: i64) -> TxnState {
+        TxnState {
+            whose,
+            epoch,
+            phase: TxnPhase::Open,
+            since: wall,
+            bytes: 0,
+            records: 0,
+            partitions: BTreeMap::new(),
+            declared: BTreeSet::new(),
+            offsets: Groups::new(),
+        }
+    }
+
     /// What it takes in the entry that ends it.
     pub(crate) fn end_bytes(&self) -> usize {
         ended_bytes(self.partitions.len())
@@ -141,8 +179,14 @@ pub(crate) struct AbortedTxn {
 /// What becomes visible, and goes into the segments, once the entry is durable.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
-    /// A topic with this many partitions.
-    Topic { topic: TopicId, name: String, partitions: u32 },
+    /// A topic with this many partitions, whose directories begin with `dir`.
+    Topic { topic: TopicId, dir: String, partitions: u32 },
+    /// It has so many from here on.
+    Partitions { topic: TopicId, partitions: u32 },
+    /// It is gone.
+    TopicDeleted { topic: TopicId },
+    /// Nothing below can be read any more.
+    LogStart { at: TopicPartition, start: u64 },
     /// The next batch of the partition begins a new segment; its producers up to here, as Kafka's snapshot file has them.
     Roll { at: TopicPartition, base: u64, producers: Arc<Vec<u8>> },
     /// A batch with offsets `base..next`; a marker may bring the transaction that it aborts.
@@ -168,6 +212,6 @@ impl State {
             name: topic.name.clone(),
             partitions: topic.partitions.len() as u32,
         };
-        self.topics.iter().enumerate().map(listed).collect()
+        self.topics.iter().enumerate().filter(|(_, topic)| !topic.name.is_empty()).map(listed).collect()
     }
 }

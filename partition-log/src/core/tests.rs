@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::clients::Entrance;
 use super::decide::{AppendPlan, Asker, EndPlan, How};
 use super::{Effect, State, TxnPhase};
 use crate::batch::{BatchBuilder, BatchHeader, Compression, ProducerStamp, assign};
@@ -121,7 +122,8 @@ impl Node {
         builder.push(0, None, Some(b"v"), &[]).expect("fits");
         let mut batch = builder.build(stamp).expect("a batch");
         let header = BatchHeader::parse(&batch).expect("a header");
-        let plan = self.state.plan_append(at(partition), &header, batch.len(), &LogLimits::default())?;
+        let plan =
+            self.state.plan_append(Entrance::Inside, at(partition), &header, batch.len(), &LogLimits::default())?;
         let AppendPlan::Append { before, base } = plan else { panic!("no batch is sent twice here") };
         assert_eq!(before, []);
         assign(&mut batch, base.cast_signed(), 0);
@@ -369,7 +371,7 @@ fn a_fenced_attempt_is_refused_at_every_operation_and_what_it_prepared_stays() {
 }
 
 #[test]
-fn an_image_of_the_version_before_groups_is_read() {
+fn images_of_the_versions_before_groups_and_before_clients_are_read() {
     let mut node = Node::default();
     let topic = node.state.plan_topic("t", 2, &LogLimits::default()).expect("a topic");
     node.push([topic]);
@@ -377,11 +379,16 @@ fn an_image_of_the_version_before_groups_is_read() {
         node.run(op);
     }
     let image = node.state.image();
-    let (old, groups) = image.split_at(image.len() - 8);
+    // Version 3 adds clients, memberships, and of its one topic a directory, what is gone, two starts and settings.
+    let (second, added) = image.split_at(image.len() - (4 + 4 + 4 + (4 + 1) + 4 + 2 * 8 + 4));
+    assert_eq!(added[..8], [0; 8], "no clients, no memberships");
+    let (first, groups) = second.split_at(second.len() - 8);
     assert_eq!(groups, [0; 8], "no groups, no transaction that holds offsets");
-    let mut cursor = Cursor::new(old);
-    let read = State::decode(&mut cursor).expect("readable");
-    assert_eq!((cursor.is_empty(), read.image()), (true, image));
+    for old in [first, second] {
+        let mut cursor = Cursor::new(old);
+        let read = State::decode(&mut cursor).expect("readable");
+        assert_eq!((cursor.is_empty(), read.image()), (true, image.clone()));
+    }
 }
 
 #[test]

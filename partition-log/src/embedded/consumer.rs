@@ -182,6 +182,10 @@ impl Consumer {
             let view = shared.view.read().expect("no panic under the view lock");
             let visible = view.visible(self.at).ok_or(FetchError::UnknownPartition { at: self.at })?;
             let bound = self.bound(visible);
+            if from < visible.log_start {
+                let (start, end) = (Offset(visible.log_start), Offset(visible.high_watermark));
+                return Err(FetchError::OutOfRange { at: self.at, offset: self.position, start, end });
+            }
             if from >= bound {
                 return Ok(Fetched::default());
             }
@@ -233,15 +237,17 @@ impl Consumer {
     fn read_segments(&self, from: u64, max_bytes: usize, bound: u64) -> Result<(Vec<u8>, Vec<AbortedTxn>), FetchError> {
         let segments = &self.inner.shared.segments;
         let read = || {
-            let files = segments.get(self.at)?;
+            let Some(files) = segments.find(self.at)? else { return Ok(None) };
             let buffer = files.read(from.cast_signed(), max_bytes, bound.cast_signed())?;
             let aborted = match self.isolation {
                 Isolation::ReadCommitted => segments.aborted(self.at, from, end_of(&buffer).unwrap_or(bound))?,
                 Isolation::ReadUncommitted => Vec::new(),
             };
-            Ok((buffer, aborted))
+            Ok(Some((buffer, aborted)))
         };
-        read().map_err(|error| fetch_error(self.at, from, error))
+        let read = read().map_err(|error| fetch_error(self.at, from, error))?;
+        // Its topic was deleted meanwhile.
+        read.ok_or(FetchError::UnknownPartition { at: self.at })
     }
 
     fn damaged(&self, offset: u64, what: impl std::fmt::Display) -> FetchError {

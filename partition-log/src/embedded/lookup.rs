@@ -8,7 +8,7 @@ use super::Log;
 use super::consumer::{Isolation, fetch_error};
 use crate::batch::{BatchError, BatchHeader, Limits, records};
 use crate::error::FetchError;
-use crate::offset::Offset;
+use crate::offset::{Offset, PartitionOffsets};
 use crate::segment::{PartitionFiles, SegmentError};
 use crate::topic::{TopicId, TopicPartition};
 use crate::wal::frame::Batch;
@@ -35,6 +35,13 @@ pub struct FoundOffset {
     pub offset: Offset,
     /// The timestamp of the record there, in milliseconds since 1970, if the question was about times.
     pub timestamp_ms: Option<i64>,
+}
+
+impl FoundOffset {
+    /// What was found below the first offset that can be read means that offset: everything before it is gone.
+    fn within(self, offsets: PartitionOffsets) -> FoundOffset {
+        FoundOffset { offset: self.offset.max(offsets.log_start), ..self }
+    }
 }
 
 impl Log {
@@ -79,9 +86,10 @@ impl Log {
         match spec {
             OffsetSpec::Earliest => named(offsets.log_start),
             OffsetSpec::Latest => named(bound),
-            OffsetSpec::Time(time) => search.first_at_or_after(time.max(0)),
+            _ if offsets.log_start >= bound => Ok(None),
+            OffsetSpec::Time(time) => Ok(search.first_at_or_after(time.max(0))?.map(|found| found.within(offsets))),
             OffsetSpec::MaxTimestamp => match search.largest()? {
-                Some(largest) => search.first_at_or_after(largest),
+                Some(largest) => Ok(search.first_at_or_after(largest)?.map(|found| found.within(offsets))),
                 None => Ok(None),
             },
         }
@@ -133,6 +141,10 @@ impl Search<'_> {
                 return Ok((answer, Vec::new()));
             }
             let view = shared.view.read().expect("no panic under the view lock");
+            if view.visible(self.at).is_none() {
+                // Its topic was deleted meanwhile.
+                return Err(FetchError::UnknownPartition { at: self.at });
+            }
             // Gone out of the tail meanwhile: then it is in the segments now.
             if let Some(batches) = view.read(self.at, end, usize::MAX, self.bound).batches {
                 return Ok((answer, batches));

@@ -2,11 +2,13 @@
 //!
 //! Reading order: [`Log`] (here), [`producer`] (idempotent appends), [`owner`] (claims, prepared transactions and their
 //! ends), [`transaction`], [`consumer`], [`raw`] (what a server sends on), [`lookup`] (offsets by time), [`group`] (offsets of
-//! consumer groups).
+//! consumer groups), [`clients`] (transactions of Kafka clients), [`admin`].
 //!
 //! All handles of one opened log share it; the last one to go stops it. Dropped without [`Log::close`] it is left as a
 //! crash would leave it: everything acknowledged is there at the next open.
 
+pub mod admin;
+pub mod clients;
 pub mod consumer;
 pub mod group;
 pub mod lookup;
@@ -163,7 +165,7 @@ impl Log {
         // Another handle may be creating it at this moment: wait for that.
         self.inner.shared.carry_out(|core| {
             let found = core.state.topic_list().into_iter().find(|topic| topic.name == name);
-            let found = found.expect("topics never go");
+            let found = found.ok_or_else(|| TopicError::Unknown { name: name.to_string() })?;
             if found.partitions != partitions {
                 let name = name.to_string();
                 return Err(TopicError::OtherPartitions { name, found: found.partitions, expected: partitions });
@@ -197,7 +199,7 @@ impl Log {
         // Read behind the others, so that it is not below them.
         let log_end = shared.lock().state.partition(at).map_or(visible.high_watermark, |p| p.log_end);
         Ok(PartitionOffsets {
-            log_start: Offset::ZERO,
+            log_start: Offset(visible.log_start),
             last_stable: Offset(visible.last_stable),
             high_watermark: Offset(visible.high_watermark),
             log_end: Offset(log_end.max(visible.high_watermark)),
@@ -273,9 +275,9 @@ impl Log {
         Ok(Owner::new(self.inner.clone(), *owner, attempt))
     }
 
-    /// The live transactions of all owners.
+    /// The live transactions of all owners; [`Log::clients`] has those of Kafka clients.
     pub fn transactions(&self) -> Vec<TxnInfo> {
-        self.inner.shared.lock().state.txns.values().map(TxnInfo::of).collect()
+        self.inner.shared.lock().state.txns.values().filter_map(TxnInfo::of).collect()
     }
 
     /// All owners that ever claimed the log, as of now: what is on its way to the disk is included.

@@ -104,7 +104,7 @@ impl Owner {
         self.inner.shared.carry_out(|core| {
             core.state.check_attempt(self.id, self.attempt)?;
             let live = core.state.owners.get(&self.id).map(|owner| owner.live.values()).into_iter().flatten();
-            Ok(live.filter_map(|producer| core.state.txns.get(producer)).map(TxnInfo::of).collect())
+            Ok(live.filter_map(|producer| core.state.txns.get(producer)).filter_map(TxnInfo::of).collect())
         })
     }
 

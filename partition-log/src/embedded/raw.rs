@@ -95,7 +95,8 @@ impl Log {
             Some(batches) => batches,
             None => {
                 let error = |error| fetch_error(at, from.0, error);
-                let files = shared.segments.get(at).map_err(error)?;
+                // Its topic may have been deleted meanwhile.
+                let files = shared.segments.find(at).map_err(error)?.ok_or(FetchError::UnknownPartition { at })?;
                 let read = files.read(from.0.cast_signed(), max_bytes, bound.0.cast_signed());
                 let buffer: Batch = Arc::new(read.map_err(error)?);
                 if isolation == Isolation::ReadCommitted {

@@ -20,6 +20,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 use cutwater_platform::{AlignedBuf, BLOCK_BYTES};
 
 use crate::codec::{Cursor, Malformed, Put};
+use crate::core::clients::ClientState;
 use crate::group::OffsetCommit;
 use crate::offset::Offset;
 use crate::owner::{OwnerId, TxnId};
@@ -27,9 +28,9 @@ use crate::topic::{TopicId, TopicPartition};
 
 /// The first bytes of a write-ahead file.
 pub(crate) const FILE_MAGIC: [u8; 8] = *b"CUTWWAL\n";
-/// The version of file headers, frames and entries that this code writes. Version 1, which it reads as well, lacks the
-/// entries of groups.
-pub(crate) const FORMAT_VERSION: u32 = 2;
+/// The version of file headers, frames and entries that this code writes. Versions 1 and 2, which it reads as well, lack the
+/// entries of groups, and those of clients and of topics that grow and go.
+pub(crate) const FORMAT_VERSION: u32 = 3;
 /// The block at the head of a file.
 pub(crate) const FILE_HEADER_BYTES: u64 = BLOCK_BYTES as u64;
 /// The first bytes of a frame.
@@ -248,6 +249,24 @@ pub(crate) enum Entry {
     GroupOffsets { producer: Option<i64>, group: String, wall: i64, offsets: Vec<OffsetCommit> },
     /// The group and its offsets are gone.
     GroupDeleted { group: String },
+    /// A client has this producer id and epoch from here on.
+    Client { id: String, state: ClientState },
+    /// These partitions are part of a client's transaction, which begins here if it hasn't before.
+    ClientTxn { producer: i64, wall: i64, partitions: Vec<TopicPartition> },
+    /// The client is unknown.
+    ClientForgotten { id: String },
+    /// These offsets of the group are gone.
+    OffsetsDeleted { group: String, partitions: Vec<TopicPartition> },
+    /// What a group's members have agreed on, in the words of whoever manages them.
+    Membership { group: String, members: Vec<u8> },
+    /// The topic and all that is in it is gone.
+    TopicDeleted { topic: TopicId },
+    /// The topic has this many partitions.
+    PartitionsAdded { topic: TopicId, partitions: u32 },
+    /// What lies below can't be read any more.
+    LogStart { at: TopicPartition, start: u64 },
+    /// All settings of a topic.
+    Settings { topic: TopicId, settings: Vec<(String, String)> },
 }
 
 const APPEND: u8 = 1;
@@ -262,6 +281,15 @@ const FORGET: u8 = 9;
 const FORGET_PRODUCERS: u8 = 11;
 const GROUP_OFFSETS: u8 = 12;
 const GROUP_DELETED: u8 = 13;
+const CLIENT: u8 = 14;
+const CLIENT_TXN: u8 = 15;
+const CLIENT_FORGOTTEN: u8 = 16;
+const OFFSETS_DELETED: u8 = 17;
+const MEMBERSHIP: u8 = 18;
+const TOPIC_DELETED: u8 = 19;
+const PARTITIONS_ADDED: u8 = 20;
+const LOG_START: u8 = 21;
+const SETTINGS: u8 = 22;
 // 10 is reserved for SegmentRef: a batch kept by reference (segment, position, length, checksum).
 
 /// In the place of a producer id: offsets that are committed at once.
@@ -294,6 +322,17 @@ impl Entry {
                 8 + 8 + 4 + group.len() + 4 + offsets.iter().map(one).sum::<usize>()
             }
             Entry::GroupDeleted { group } => 4 + group.len(),
+            Entry::Client { id, .. } => 4 + id.len() + ClientState::BYTES,
+            Entry::ClientTxn { partitions, .. } => 8 + 8 + 4 + 8 * partitions.len(),
+            Entry::ClientForgotten { id } => 4 + id.len(),
+            Entry::OffsetsDeleted { group, partitions } => 4 + group.len() + 4 + 8 * partitions.len(),
+            Entry::Membership { group, members } => 4 + group.len() + 4 + members.len(),
+            Entry::TopicDeleted { .. } => 4,
+            Entry::PartitionsAdded { .. } => 4 + 4,
+            Entry::LogStart { .. } => 4 + 4 + 8,
+            Entry::Settings { settings, .. } => {
+                4 + 4 + settings.iter().map(|(key, value)| 8 + key.len() + value.len()).sum::<usize>()
+            }
         };
         1 + 4 + body
     }
@@ -312,6 +351,15 @@ impl Entry {
             Entry::ForgetProducers { .. } => FORGET_PRODUCERS,
             Entry::GroupOffsets { .. } => GROUP_OFFSETS,
             Entry::GroupDeleted { .. } => GROUP_DELETED,
+            Entry::Client { .. } => CLIENT,
+            Entry::ClientTxn { .. } => CLIENT_TXN,
+            Entry::ClientForgotten { .. } => CLIENT_FORGOTTEN,
+            Entry::OffsetsDeleted { .. } => OFFSETS_DELETED,
+            Entry::Membership { .. } => MEMBERSHIP,
+            Entry::TopicDeleted { .. } => TOPIC_DELETED,
+            Entry::PartitionsAdded { .. } => PARTITIONS_ADDED,
+            Entry::LogStart { .. } => LOG_START,
+            Entry::Settings { .. } => SETTINGS,
         };
         out.put_u8(kind);
         out.put_len(self.encoded_bytes() - 5);
@@ -377,6 +425,41 @@ impl Entry {
                 }
             }
             Entry::GroupDeleted { group } => out.put_bytes(group.as_bytes()),
+            Entry::Client { id, state } => {
+                out.put_bytes(id.as_bytes());
+                state.encode(out);
+            }
+            Entry::ClientTxn { producer, wall, partitions } => {
+                out.put_i64(*producer);
+                out.put_i64(*wall);
+                put_partitions(out, partitions);
+            }
+            Entry::ClientForgotten { id } => out.put_bytes(id.as_bytes()),
+            Entry::OffsetsDeleted { group, partitions } => {
+                out.put_bytes(group.as_bytes());
+                put_partitions(out, partitions);
+            }
+            Entry::Membership { group, members } => {
+                out.put_bytes(group.as_bytes());
+                out.put_bytes(members);
+            }
+            Entry::TopicDeleted { topic } => out.put_u32(topic.0),
+            Entry::PartitionsAdded { topic, partitions } => {
+                out.put_u32(topic.0);
+                out.put_u32(*partitions);
+            }
+            Entry::LogStart { at, start } => {
+                put_partition(out, *at);
+                out.put_u64(*start);
+            }
+            Entry::Settings { topic, settings } => {
+                out.put_u32(topic.0);
+                out.put_len(settings.len());
+                for (key, value) in settings {
+                    out.put_bytes(key.as_bytes());
+                    out.put_bytes(value.as_bytes());
+                }
+            }
             Entry::ForgetProducers { at, producers } => {
                 put_partition(out, *at);
                 out.put_len(producers.len());
@@ -467,6 +550,28 @@ impl Entry {
                 Entry::GroupOffsets { producer, group, wall, offsets }
             }
             GROUP_DELETED => Entry::GroupDeleted { group: body.string("group")? },
+            CLIENT => Entry::Client { id: body.string("transactional id")?, state: ClientState::decode(body)? },
+            CLIENT_TXN => {
+                let (producer, wall) = (body.i64("producer")?, body.i64("time")?);
+                Entry::ClientTxn { producer, wall, partitions: partitions(body)? }
+            }
+            CLIENT_FORGOTTEN => Entry::ClientForgotten { id: body.string("transactional id")? },
+            OFFSETS_DELETED => Entry::OffsetsDeleted { group: body.string("group")?, partitions: partitions(body)? },
+            MEMBERSHIP => Entry::Membership { group: body.string("group")?, members: body.bytes("members")?.to_vec() },
+            TOPIC_DELETED => Entry::TopicDeleted { topic: TopicId(body.u32("topic")?) },
+            PARTITIONS_ADDED => {
+                Entry::PartitionsAdded { topic: TopicId(body.u32("topic")?), partitions: body.u32("partitions")? }
+            }
+            LOG_START => Entry::LogStart { at: partition(body)?, start: body.u64("log start")? },
+            SETTINGS => {
+                let topic = TopicId(body.u32("topic")?);
+                let len = body.len(8, "settings")?;
+                let mut settings = Vec::with_capacity(len);
+                for _ in 0..len {
+                    settings.push((body.string("setting")?, body.string("setting")?));
+                }
+                Entry::Settings { topic, settings }
+            }
             _ => return Err(body.malformed("entry kind")),
         })
     }
@@ -475,6 +580,20 @@ impl Entry {
 fn put_partition(out: &mut impl Put, at: TopicPartition) {
     out.put_u32(at.topic.0);
     out.put_u32(at.partition);
+}
+
+fn put_partitions(out: &mut impl Put, partitions: &[TopicPartition]) {
+    out.put_len(partitions.len());
+    partitions.iter().for_each(|at| put_partition(out, *at));
+}
+
+fn partitions(cursor: &mut Cursor<'_>) -> Result<Vec<TopicPartition>, Malformed> {
+    let len = cursor.len(8, "partitions")?;
+    let mut partitions = Vec::with_capacity(len);
+    for _ in 0..len {
+        partitions.push(partition(cursor)?);
+    }
+    Ok(partitions)
 }
 
 fn partition(cursor: &mut Cursor<'_>) -> Result<TopicPartition, Malformed> {
@@ -513,6 +632,26 @@ mod tests {
             },
             Entry::GroupOffsets { producer: None, group: "h".to_string(), wall: 4, offsets: vec![] },
             Entry::GroupDeleted { group: "g".to_string() },
+            Entry::Client {
+                id: "c".to_string(),
+                state: ClientState {
+                    producer: 4,
+                    epoch: 5,
+                    last_epoch: 4,
+                    previous: -1,
+                    timeout_ms: 60_000,
+                    outcome: Some(Outcome::Aborted),
+                    since: 7,
+                },
+            },
+            Entry::ClientTxn { producer: 4, wall: 8, partitions: vec![at, at] },
+            Entry::ClientForgotten { id: "c".to_string() },
+            Entry::OffsetsDeleted { group: "g".to_string(), partitions: vec![at] },
+            Entry::Membership { group: "g".to_string(), members: vec![1, 2, 3] },
+            Entry::TopicDeleted { topic: TopicId(3) },
+            Entry::PartitionsAdded { topic: TopicId(3), partitions: 9 },
+            Entry::LogStart { at, start: 77 },
+            Entry::Settings { topic: TopicId(3), settings: vec![("k".to_string(), "v".to_string())] },
         ]
     }
 
@@ -575,8 +714,8 @@ mod tests {
         assert_eq!(FileHeader::decode(&block), Ok(Some(header)));
         block[20] ^= 1;
         assert_eq!(FileHeader::decode(&block), Ok(None), "a damaged header is none");
-        block[8] = 3;
-        assert_eq!(FileHeader::decode(&block), Err(NewerFormat { found: 3 }));
+        block[8] = 4;
+        assert_eq!(FileHeader::decode(&block), Err(NewerFormat { found: 4 }));
         assert_eq!(FileHeader::decode(&[0; 4096]), Ok(None));
     }
 }

@@ -118,6 +118,11 @@ impl Shared {
                 Entry::GroupOffsets { .. } => "log.offsets-written",
                 Entry::GroupDeleted { .. } => "log.group-deleted",
                 Entry::ForgetProducers { .. } => "log.producers-forgotten",
+                Entry::Client { .. } => "log.client-written",
+                Entry::ClientTxn { .. } => "log.client-txn-written",
+                Entry::TopicDeleted { .. } => "log.topic-deleted",
+                Entry::PartitionsAdded { .. } => "log.partitions-added",
+                Entry::LogStart { .. } => "log.start-moved",
                 _ => continue,
             };
             self.platform.crash.reach(point);

@@ -1,0 +1,44 @@
+//! The server itself: `DescribeCluster`, `ListPartitionReassignments`, `DescribeAcls`.
+
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
+use kafka_protocol::messages::{
+    DescribeAclsRequest, DescribeAclsResponse, DescribeClusterRequest, DescribeClusterResponse,
+    ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse,
+};
+
+use super::Call;
+use crate::errors::text;
+use crate::service::NODE;
+
+const NO_OPERATIONS: i32 = i32::MIN;
+/// Brokers, not controllers.
+const BROKERS: i8 = 1;
+
+pub(super) fn describe(call: &Call<'_>, request: DescribeClusterRequest) -> DescribeClusterResponse {
+    let service = call.service;
+    if call.version() >= 1 && request.endpoint_type != BROKERS {
+        let code = ResponseError::UnsupportedEndpointType.code();
+        return DescribeClusterResponse::default().with_error_code(code);
+    }
+    let broker = DescribeClusterBroker::default()
+        .with_broker_id(NODE)
+        .with_host(text(service.host.clone()))
+        .with_port(service.port.into());
+    DescribeClusterResponse::default()
+        .with_cluster_id(service.cluster_id())
+        .with_controller_id(NODE)
+        .with_brokers(vec![broker])
+        .with_cluster_authorized_operations(NO_OPERATIONS)
+}
+
+/// One server has nobody to move a partition to.
+pub(super) fn reassignments(_: &Call<'_>, _: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse {
+    ListPartitionReassignmentsResponse::default()
+}
+
+pub(super) fn describe_acls(_: &Call<'_>, _: DescribeAclsRequest) -> DescribeAclsResponse {
+    DescribeAclsResponse::default()
+        .with_error_code(ResponseError::SecurityDisabled.code())
+        .with_error_message(Some(text("this server has no authorisation")))
+}

@@ -1,0 +1,266 @@
+//! Settings: `DescribeConfigs`, `AlterConfigs`, `IncrementalAlterConfigs`.
+//!
+//! The settings of a topic are kept by the log, which acts on none of them yet: there is neither retention nor compaction.
+//! Only names and values that Kafka knows are taken, so that a mistyped one is heard of. Those of the server can be read.
+
+use std::collections::BTreeMap;
+
+use cutwater_partition_log::TopicError;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::describe_configs_response::{DescribeConfigsResourceResult, DescribeConfigsResult};
+use kafka_protocol::messages::{
+    AlterConfigsRequest, AlterConfigsResponse, DescribeConfigsRequest, DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, alter_configs_response,
+    incremental_alter_configs_response,
+};
+use kafka_protocol::protocol::StrBytes;
+
+use super::Call;
+use super::members::plain;
+use crate::errors::{Answered, code, message, of_topic, text, with};
+use crate::service::NODE;
+
+/// Kinds of resources.
+const TOPIC: i8 = 2;
+const BROKER: i8 = 4;
+/// Where a value comes from.
+const SET_FOR_TOPIC: i8 = 1;
+const DEFAULT: i8 = 5;
+/// Kinds of values, as clients show them.
+const BOOLEAN: i8 = 1;
+const STRING: i8 = 2;
+const LONG: i8 = 5;
+const LIST: i8 = 7;
+
+/// What a value may be.
+#[derive(Clone, Copy)]
+enum Kind {
+    Number { from: i64 },
+    Ratio,
+    Flag,
+    OneOf(&'static [&'static str]),
+    AllOf(&'static [&'static str]),
+}
+
+/// Name, default and kind of every setting of a topic.
+const SETTINGS: &[(&str, &str, Kind)] = &[
+    ("cleanup.policy", "delete", Kind::AllOf(&["delete", "compact"])),
+    ("compression.type", "producer", Kind::OneOf(&["producer"])),
+    ("delete.retention.ms", "86400000", Kind::Number { from: 0 }),
+    ("file.delete.delay.ms", "0", Kind::Number { from: 0 }),
+    ("flush.messages", "1", Kind::Number { from: 1 }),
+    ("flush.ms", "0", Kind::Number { from: 0 }),
+    ("index.interval.bytes", "4096", Kind::Number { from: 0 }),
+    ("max.compaction.lag.ms", "9223372036854775807", Kind::Number { from: 1 }),
+    ("max.message.bytes", "8388608", Kind::Number { from: 0 }),
+    ("message.timestamp.type", "CreateTime", Kind::OneOf(&["CreateTime"])),
+    ("min.cleanable.dirty.ratio", "0.5", Kind::Ratio),
+    ("min.compaction.lag.ms", "0", Kind::Number { from: 0 }),
+    ("min.insync.replicas", "1", Kind::Number { from: 1 }),
+    ("retention.bytes", "-1", Kind::Number { from: -1 }),
+    ("retention.ms", "-1", Kind::Number { from: -1 }),
+    ("segment.bytes", "268435456", Kind::Number { from: 14 }),
+    ("segment.ms", "9223372036854775807", Kind::Number { from: 1 }),
+    ("unclean.leader.election.enable", "false", Kind::Flag),
+];
+
+/// Checks one setting; `None` where a list is extended or a value removed.
+pub(super) fn check(name: &str, value: &str) -> Result<(), (ResponseError, String)> {
+    let known = SETTINGS.iter().find(|(known, ..)| *known == name);
+    let invalid = |why: String| (ResponseError::InvalidConfig, why);
+    let (_, _, kind) = known.ok_or_else(|| invalid(format!("there is no setting \"{name}\"")))?;
+    let fits = match kind {
+        Kind::Number { from } => value.parse::<i64>().is_ok_and(|number| number >= *from),
+        Kind::Ratio => value.parse::<f64>().is_ok_and(|ratio| (0.0..=1.0).contains(&ratio)),
+        Kind::Flag => ["true", "false"].contains(&value),
+        Kind::OneOf(words) => words.contains(&value),
+        Kind::AllOf(words) => value.split(',').all(|word| words.contains(&word.trim())),
+    };
+    if fits { Ok(()) } else { Err(invalid(format!("\"{value}\" is no value of \"{name}\" that this server can have"))) }
+}
+
+pub(super) fn describe(call: &Call<'_>, request: DescribeConfigsRequest) -> DescribeConfigsResponse {
+    let results = request.resources.into_iter().map(|asked| {
+        let keys = asked.configuration_keys.as_ref();
+        let wanted =
+            |name: &str| keys.is_none_or(|keys| keys.is_empty() || keys.iter().any(|key| key.as_str() == name));
+        let found = match asked.resource_type {
+            TOPIC if call.service.log.topic(&asked.resource_name).is_none() => {
+                Err((ResponseError::UnknownTopicOrPartition, "there is no such topic".to_string()))
+            }
+            TOPIC => Ok(of_topic_settings(&call.service.log.topic_settings(&asked.resource_name))),
+            BROKER if asked.resource_name.is_empty() || *asked.resource_name == NODE.0.to_string() => {
+                Ok(of_server(call))
+            }
+            BROKER => Err((ResponseError::InvalidRequest, "there is no such server".to_string())),
+            _ => Err((ResponseError::InvalidRequest, "only topics and servers have settings".to_string())),
+        };
+        let (error, why) = (code(&found), message(&found));
+        let configs = found.unwrap_or_default().into_iter().filter(|config| wanted(&config.name));
+        let configs = configs.map(|config| match call.version() {
+            3.. => config,
+            _ => config.with_config_type(0).with_documentation(None),
+        });
+        DescribeConfigsResult::default()
+            .with_error_code(error)
+            .with_error_message(why)
+            .with_resource_type(asked.resource_type)
+            .with_configs(configs.collect())
+            .with_resource_name(asked.resource_name)
+    });
+    DescribeConfigsResponse::default().with_results(results.collect())
+}
+
+fn one(name: &str, value: String, source: i8, kind: i8) -> DescribeConfigsResourceResult {
+    DescribeConfigsResourceResult::default()
+        .with_name(text(name))
+        .with_value(Some(text(value)))
+        .with_config_source(source)
+        .with_config_type(kind)
+}
+
+fn of_topic_settings(set: &BTreeMap<String, String>) -> Vec<DescribeConfigsResourceResult> {
+    let all = SETTINGS.iter().map(|(name, default, kind)| {
+        let kind = match kind {
+            Kind::Number { .. } => LONG,
+            Kind::Flag => BOOLEAN,
+            Kind::Ratio | Kind::OneOf(_) => STRING,
+            Kind::AllOf(_) => LIST,
+        };
+        match set.get(*name) {
+            Some(value) => one(name, value.clone(), SET_FOR_TOPIC, kind),
+            None => one(name, (*default).to_string(), DEFAULT, kind),
+        }
+    });
+    all.collect()
+}
+
+fn of_server(call: &Call<'_>) -> Vec<DescribeConfigsResourceResult> {
+    let options = &call.service.options;
+    let limits = call.service.log.limits();
+    [
+        ("auto.create.topics.enable", options.auto_create_topics.to_string(), BOOLEAN),
+        ("broker.id", NODE.0.to_string(), LONG),
+        ("default.replication.factor", "1".to_string(), LONG),
+        ("group.initial.rebalance.delay.ms", options.group_initial_delay.as_millis().to_string(), LONG),
+        ("message.max.bytes", limits.batch_bytes_max.to_string(), LONG),
+        ("num.partitions", options.default_partitions.to_string(), LONG),
+        ("transaction.max.timeout.ms", options.limits.transaction_timeout.as_millis().to_string(), LONG),
+    ]
+    .into_iter()
+    .map(|(name, value, kind)| one(name, value, DEFAULT, kind).with_read_only(true))
+    .collect()
+}
+
+/// How one setting changes.
+enum Change {
+    Set(String),
+    Remove,
+    Append(String),
+    Subtract(String),
+}
+
+fn change(
+    call: &Call<'_>,
+    kind: i8,
+    topic: &StrBytes,
+    anew: bool,
+    changes: Vec<(String, Change)>,
+    only_look: bool,
+) -> Answered<()> {
+    if kind != TOPIC {
+        return Err((ResponseError::InvalidRequest, "the server's settings are those of its command line".to_string()));
+    }
+    let log = &call.service.log;
+    let unknown = || with(ResponseError::UnknownTopicOrPartition)(&"there is no such topic");
+    log.topic(topic).ok_or_else(unknown)?;
+    let apply = |settings: &mut BTreeMap<String, String>| {
+        if anew {
+            settings.clear();
+        }
+        for (name, change) in &changes {
+            let default = SETTINGS.iter().find(|(known, ..)| known == name).map_or("", |(_, default, _)| *default);
+            let old = settings.get(name).cloned().unwrap_or_else(|| default.to_string());
+            let words = || old.split(',').map(str::trim).filter(|word| !word.is_empty());
+            let new = match change {
+                Change::Set(value) => value.clone(),
+                Change::Remove => {
+                    settings.remove(name);
+                    continue;
+                }
+                Change::Append(more) if words().any(|word| word == more) => old.clone(),
+                Change::Append(more) => words().chain([more.as_str()]).collect::<Vec<_>>().join(","),
+                Change::Subtract(less) => words().filter(|word| word != less).collect::<Vec<_>>().join(","),
+            };
+            settings.insert(name.clone(), new);
+        }
+    };
+    let mut settings = log.topic_settings(topic);
+    apply(&mut settings);
+    settings.iter().try_for_each(|(name, value)| check(name, value))?;
+    if only_look {
+        return Ok(());
+    }
+    log.change_topic_settings(topic, apply).map_err(|e: TopicError| with(of_topic(&e))(&e))
+}
+
+pub(super) fn alter(call: &Call<'_>, request: AlterConfigsRequest) -> AlterConfigsResponse {
+    let responses = request.resources.into_iter().map(|resource| {
+        let changes = resource.configs.iter().map(|config| {
+            let value = plain(&config.value).map(String::from);
+            (config.name.to_string(), value.map_or(Change::Remove, Change::Set))
+        });
+        let changes = changes.collect();
+        let done = change(call, resource.resource_type, &resource.resource_name, true, changes, request.validate_only);
+        alter_configs_response::AlterConfigsResourceResponse::default()
+            .with_error_code(code(&done))
+            .with_error_message(message(&done))
+            .with_resource_type(resource.resource_type)
+            .with_resource_name(resource.resource_name)
+    });
+    AlterConfigsResponse::default().with_responses(responses.collect())
+}
+
+pub(super) fn alter_some(call: &Call<'_>, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse {
+    let responses = request.resources.into_iter().map(|resource| {
+        let changes: Answered<Vec<(String, Change)>> = resource
+            .configs
+            .iter()
+            .map(|config| {
+                let value = plain(&config.value).unwrap_or_default().to_string();
+                let change = match config.config_operation {
+                    0 => Change::Set(value),
+                    1 => Change::Remove,
+                    2 => Change::Append(value),
+                    3 => Change::Subtract(value),
+                    other => return Err((ResponseError::InvalidRequest, format!("there is no operation {other}"))),
+                };
+                Ok((config.name.to_string(), change))
+            })
+            .collect();
+        let (kind, only_look) = (resource.resource_type, request.validate_only);
+        let done = changes.and_then(|changes| change(call, kind, &resource.resource_name, false, changes, only_look));
+        incremental_alter_configs_response::AlterConfigsResourceResponse::default()
+            .with_error_code(code(&done))
+            .with_error_message(message(&done))
+            .with_resource_type(kind)
+            .with_resource_name(resource.resource_name)
+    });
+    IncrementalAlterConfigsResponse::default().with_responses(responses.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_values_and_what_is_no_setting_is_refused() {
+        for (name, default, _) in SETTINGS {
+            assert_eq!(check(name, default), Ok(()), "{name}");
+        }
+        assert_eq!(check("cleanup.policy", "compact,delete"), Ok(()));
+        for (name, value) in [("cleanup.policy", "shred"), ("retention.ms", "-2"), ("retention.mz", "1")] {
+            assert!(check(name, value).is_err(), "{name}={value}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Groups from outside: `DescribeGroups`, `ListGroups`, `DeleteGroups`.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
+use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
+use kafka_protocol::messages::list_groups_response::ListedGroup;
+use kafka_protocol::messages::{
+    DeleteGroupsRequest, DeleteGroupsResponse, DescribeGroupsRequest, DescribeGroupsResponse, GroupId,
+    ListGroupsRequest, ListGroupsResponse,
+};
+
+use super::Call;
+use super::group_offsets::of_group;
+use crate::errors::{NONE, text};
+use crate::group::machine::Phase;
+
+/// What a group is called that nobody knows.
+const DEAD: &str = "Dead";
+const CLASSIC: &str = "classic";
+/// What offsets without members belong to.
+const CONSUMER: &str = "consumer";
+const NO_OPERATIONS: i32 = i32::MIN;
+
+/// All groups that have, or had, members or offsets.
+fn names(call: &Call<'_>) -> Result<BTreeSet<String>, ResponseError> {
+    let with_offsets = call.service.log.groups().map_err(|e| of_group(&e))?;
+    Ok(call.service.groups.names().into_iter().chain(with_offsets).collect())
+}
+
+pub(super) fn describe(call: &Call<'_>, request: DescribeGroupsRequest) -> DescribeGroupsResponse {
+    let known = names(call);
+    let groups = request.groups.into_iter().map(|id| {
+        let described = DescribedGroup::default().with_authorized_operations(NO_OPERATIONS);
+        let known = match &known {
+            Ok(known) => known.contains(id.as_str()),
+            Err(error) => return described.with_error_code(error.code()).with_group_id(id),
+        };
+        let hosted = call.service.groups.look(&id, |group| {
+            let members = group.members.iter().map(|(id, member)| {
+                let instance = member.instance.clone().map(text).filter(|_| call.version() >= 4);
+                DescribedGroupMember::default()
+                    .with_member_id(text(id.clone()))
+                    .with_group_instance_id(instance)
+                    .with_client_id(text(member.client.clone()))
+                    .with_client_host(text(member.host.clone()))
+                    .with_member_metadata(Bytes::from(member.metadata(&group.protocol)))
+                    .with_member_assignment(Bytes::from(member.assignment.clone()))
+            });
+            described
+                .clone()
+                .with_group_state(text(group.phase.name()))
+                .with_protocol_type(text(group.protocol_type.clone()))
+                .with_protocol_data(text(group.protocol.clone()))
+                .with_members(members.collect())
+        });
+        let described = hosted.unwrap_or_else(|| match known {
+            true => described.with_group_state(text(Phase::Empty.name())).with_protocol_type(text(CONSUMER)),
+            false if call.version() >= 6 => described
+                .with_error_code(ResponseError::GroupIdNotFound.code())
+                .with_error_message(Some(text(format!("group {} is unknown", id.as_str()))))
+                .with_group_state(text(DEAD)),
+            false => described.with_group_state(text(DEAD)),
+        });
+        described.with_group_id(id)
+    });
+    DescribeGroupsResponse::default().with_groups(groups.collect())
+}
+
+pub(super) fn list(call: &Call<'_>, request: ListGroupsRequest) -> ListGroupsResponse {
+    let names = match names(call) {
+        Ok(names) => names,
+        Err(error) => return ListGroupsResponse::default().with_error_code(error.code()),
+    };
+    let states = request.states_filter;
+    let kinds = request.types_filter;
+    let wanted = |state: &str| states.is_empty() || states.iter().any(|asked| asked.eq_ignore_ascii_case(state));
+    let classic = kinds.is_empty() || kinds.iter().any(|asked| asked.eq_ignore_ascii_case(CLASSIC));
+    let groups = names.into_iter().filter(|_| classic).filter_map(|name| {
+        let hosted = call.service.groups.look(&name, |group| (group.phase, group.protocol_type.clone()));
+        let (phase, kind) = hosted.unwrap_or((Phase::Empty, CONSUMER.to_string()));
+        wanted(phase.name()).then(|| {
+            let listed = ListedGroup::default().with_group_id(GroupId(text(name))).with_protocol_type(text(kind));
+            let listed = if call.version() >= 4 { listed.with_group_state(text(phase.name())) } else { listed };
+            if call.version() >= 5 { listed.with_group_type(text(CLASSIC)) } else { listed }
+        })
+    });
+    ListGroupsResponse::default().with_groups(groups.collect())
+}
+
+pub(super) fn delete(call: &Call<'_>, request: DeleteGroupsRequest) -> DeleteGroupsResponse {
+    let known = names(call);
+    let results = request.groups_names.into_iter().map(|id| {
+        let deleted = match &known {
+            Err(error) => Err(*error),
+            Ok(known) if !known.contains(id.as_str()) => Err(ResponseError::GroupIdNotFound),
+            Ok(_) => {
+                let log = &call.service.log;
+                let deleted = call.service.groups.delete(&id, || log.delete_group(&id));
+                deleted.and_then(|deleted| deleted.map_err(|e| of_group(&e)))
+            }
+        };
+        let code = deleted.err().map_or(NONE, |error| error.code());
+        DeletableGroupResult::default().with_group_id(id).with_error_code(code)
+    });
+    DeleteGroupsResponse::default().with_results(results.collect())
+}

@@ -1,0 +1,248 @@
+//! Offsets of groups: `OffsetCommit`, `OffsetFetch`, `OffsetDelete`.
+
+use std::collections::BTreeMap;
+
+use cutwater_partition_log::group::METADATA_BYTES_MAX;
+use cutwater_partition_log::{GroupError, GroupOffsets, Offset, OffsetCommit, TopicPartition};
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
+use kafka_protocol::messages::offset_delete_response::{OffsetDeleteResponsePartition, OffsetDeleteResponseTopic};
+use kafka_protocol::messages::offset_fetch_response::{
+    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions, OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+};
+use kafka_protocol::messages::{
+    OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest, OffsetDeleteResponse, OffsetFetchRequest,
+    OffsetFetchResponse, TopicName,
+};
+
+use super::Call;
+use super::members::plain;
+use crate::errors::{NONE, of_down, text};
+use crate::group::member::Who;
+use crate::topic_ids;
+
+/// "No offset": unknown is never 0.
+const NO_OFFSET: i64 = -1;
+const NO_EPOCH: i32 = -1;
+
+pub(super) fn of_group(error: &GroupError) -> ResponseError {
+    match error {
+        GroupError::Fenced(_) | GroupError::NotOpen { .. } => ResponseError::InvalidTxnState,
+        GroupError::UnknownPartition { .. } => ResponseError::UnknownTopicOrPartition,
+        GroupError::InvalidName { .. } => ResponseError::InvalidGroupId,
+        GroupError::InvalidOffset { .. } => ResponseError::InvalidCommitOffsetSize,
+        GroupError::Metadata { .. } => ResponseError::OffsetMetadataTooLarge,
+        GroupError::TooLarge { .. } => ResponseError::InvalidCommitOffsetSize,
+        GroupError::TooMany { .. } => ResponseError::PolicyViolation,
+        GroupError::Pending { .. } => ResponseError::NonEmptyGroup,
+        GroupError::Down(down) => of_down(down),
+        GroupError::OutcomeUnknown(_) => ResponseError::KafkaStorageError,
+    }
+}
+
+/// One offset as a request has it.
+pub(super) struct Asked<'a> {
+    pub(super) topic: &'a TopicName,
+    pub(super) partition: i32,
+    pub(super) offset: i64,
+    pub(super) metadata: Option<&'a str>,
+}
+
+/// Divides what is asked for into what can be committed and what can't be, by position.
+pub(super) fn judge(call: &Call<'_>, asked: &[Asked<'_>]) -> (Vec<OffsetCommit>, BTreeMap<usize, ResponseError>) {
+    let (mut commits, mut refused) = (Vec::with_capacity(asked.len()), BTreeMap::new());
+    for (index, one) in asked.iter().enumerate() {
+        let topic = call.service.log.topic(one.topic);
+        let partition = u32::try_from(one.partition).ok();
+        let at = topic.zip(partition).filter(|(topic, partition)| *partition < topic.partitions);
+        let offset = u64::try_from(one.offset);
+        let metadata = one.metadata.unwrap_or_default();
+        let judged = match (at, offset) {
+            (None, _) => Err(ResponseError::UnknownTopicOrPartition),
+            (_, Err(_)) => Err(ResponseError::InvalidCommitOffsetSize),
+            _ if metadata.len() > METADATA_BYTES_MAX => Err(ResponseError::OffsetMetadataTooLarge),
+            (Some((topic, partition)), Ok(offset)) => Ok(OffsetCommit {
+                at: TopicPartition::new(topic.id, partition),
+                offset: Offset(offset),
+                metadata: metadata.to_string(),
+            }),
+        };
+        match judged {
+            Ok(commit) => commits.push(commit),
+            Err(error) => {
+                refused.insert(index, error);
+            }
+        }
+    }
+    (commits, refused)
+}
+
+pub(super) fn commit(call: &Call<'_>, request: OffsetCommitRequest) -> OffsetCommitResponse {
+    let asked: Vec<Asked<'_>> = request
+        .topics
+        .iter()
+        .flat_map(|topic| {
+            topic.partitions.iter().map(|partition| Asked {
+                topic: &topic.name,
+                partition: partition.partition_index,
+                offset: partition.committed_offset,
+                metadata: plain(&partition.committed_metadata),
+            })
+        })
+        .collect();
+    let (commits, refused) = judge(call, &asked);
+    let who = Who {
+        member: &request.member_id,
+        instance: plain(&request.group_instance_id),
+        generation: request.generation_id_or_member_epoch,
+    };
+    let log = &call.service.log;
+    let done =
+        call.service.groups.commit(&request.group_id, who, false, || log.commit_offsets(&request.group_id, commits));
+    let all = match done {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(of_group(&error)),
+        Err(error) => Some(error),
+    };
+    let mut index = 0;
+    let topics = request.topics.iter().map(|topic| {
+        let partitions = topic.partitions.iter().map(|partition| {
+            let error = all.or(refused.get(&index).copied());
+            index += 1;
+            OffsetCommitResponsePartition::default()
+                .with_partition_index(partition.partition_index)
+                .with_error_code(error.map_or(NONE, |error| error.code()))
+        });
+        OffsetCommitResponseTopic::default().with_name(topic.name.clone()).with_partitions(partitions.collect())
+    });
+    OffsetCommitResponse::default().with_topics(topics.collect())
+}
+
+/// One partition's answer: offset, metadata, error.
+type Found = (i32, i64, String, i16);
+
+/// What a group has in the topics asked for, or in all.
+fn find(
+    call: &Call<'_>,
+    group: &str,
+    asked: Option<Vec<(TopicName, Vec<i32>)>>,
+    stable: bool,
+) -> Result<Vec<(TopicName, Vec<Found>)>, ResponseError> {
+    let log = &call.service.log;
+    let known: GroupOffsets = log.group_offsets(group).map_err(|e| of_group(&e))?;
+    let found = |at: Option<TopicPartition>, partition: i32| {
+        let unstable = stable && at.is_some_and(|at| known.unstable.contains(&at));
+        match at.and_then(|at| known.offsets.get(&at)) {
+            _ if unstable => (partition, NO_OFFSET, String::new(), ResponseError::UnstableOffsetCommit.code()),
+            Some(kept) => (partition, kept.offset.0.cast_signed(), kept.metadata.clone(), NONE),
+            None => (partition, NO_OFFSET, String::new(), NONE),
+        }
+    };
+    let Some(asked) = asked else {
+        let mut topics: BTreeMap<_, Vec<Found>> = BTreeMap::new();
+        let unstable = known.unstable.iter().filter(|_| stable);
+        let all: std::collections::BTreeSet<TopicPartition> = known.offsets.keys().chain(unstable).copied().collect();
+        for at in all {
+            if let Some(topic) = log.topic_by_id(at.topic) {
+                topics.entry(topic.name).or_default().push(found(Some(at), at.partition.cast_signed()));
+            }
+        }
+        return Ok(topics.into_iter().map(|(name, found)| (topic_ids::name(&name), found)).collect());
+    };
+    let topics = asked.into_iter().map(|(name, partitions)| {
+        let topic = log.topic(&name);
+        let at = |partition: i32| Some(TopicPartition::new(topic.as_ref()?.id, u32::try_from(partition).ok()?));
+        let partitions = partitions.into_iter().map(|partition| found(at(partition), partition)).collect();
+        (name, partitions)
+    });
+    Ok(topics.collect())
+}
+
+pub(super) fn fetch(call: &Call<'_>, request: OffsetFetchRequest) -> OffsetFetchResponse {
+    let stable = request.require_stable;
+    if call.version() >= 8 {
+        let groups = request.groups.into_iter().map(|group| {
+            let asked = group.topics.map(|topics| topics.into_iter().map(|t| (t.name, t.partition_indexes)).collect());
+            let response = OffsetFetchResponseGroup::default();
+            let response = match find(call, &group.group_id, asked, stable) {
+                Err(error) => response.with_error_code(error.code()),
+                Ok(topics) => response.with_topics(
+                    topics
+                        .into_iter()
+                        .map(|(name, found)| {
+                            let partitions = found.into_iter().map(|(partition, offset, metadata, error)| {
+                                OffsetFetchResponsePartitions::default()
+                                    .with_partition_index(partition)
+                                    .with_committed_offset(offset)
+                                    .with_committed_leader_epoch(NO_EPOCH)
+                                    .with_metadata(Some(text(metadata)))
+                                    .with_error_code(error)
+                            });
+                            OffsetFetchResponseTopics::default().with_name(name).with_partitions(partitions.collect())
+                        })
+                        .collect(),
+                ),
+            };
+            response.with_group_id(group.group_id)
+        });
+        return OffsetFetchResponse::default().with_groups(groups.collect());
+    }
+    let asked = request.topics.map(|topics| topics.into_iter().map(|t| (t.name, t.partition_indexes)).collect());
+    // Version 1 has no "all" and no place for an error but the partitions'.
+    match find(call, &request.group_id, asked, stable) {
+        Err(error) if call.version() >= 2 => OffsetFetchResponse::default().with_error_code(error.code()),
+        Err(_) => OffsetFetchResponse::default(),
+        Ok(topics) => OffsetFetchResponse::default().with_topics(
+            topics
+                .into_iter()
+                .map(|(name, found)| {
+                    let partitions = found.into_iter().map(|(partition, offset, metadata, error)| {
+                        OffsetFetchResponsePartition::default()
+                            .with_partition_index(partition)
+                            .with_committed_offset(offset)
+                            .with_committed_leader_epoch(NO_EPOCH)
+                            .with_metadata(Some(text(metadata)))
+                            .with_error_code(error)
+                    });
+                    OffsetFetchResponseTopic::default().with_name(name).with_partitions(partitions.collect())
+                })
+                .collect(),
+        ),
+    }
+}
+
+pub(super) fn delete(call: &Call<'_>, request: OffsetDeleteRequest) -> OffsetDeleteResponse {
+    let log = &call.service.log;
+    // Without members nobody reads; with members only topics that nobody reads could go, and only they know which.
+    let empty = call.service.groups.look(&request.group_id, |group| group.members.is_empty()).unwrap_or(true);
+    if !empty {
+        return OffsetDeleteResponse::default().with_error_code(ResponseError::NonEmptyGroup.code());
+    }
+    let mut gone = Vec::new();
+    let topics: Vec<OffsetDeleteResponseTopic> = request
+        .topics
+        .iter()
+        .map(|asked| {
+            let topic = log.topic(&asked.name);
+            let partitions = asked.partitions.iter().map(|partition| {
+                let index = partition.partition_index;
+                let at = topic.as_ref().zip(u32::try_from(index).ok());
+                let at = at.filter(|(topic, partition)| *partition < topic.partitions);
+                let error = match at {
+                    Some((topic, partition)) => {
+                        gone.push(TopicPartition::new(topic.id, partition));
+                        NONE
+                    }
+                    None => ResponseError::UnknownTopicOrPartition.code(),
+                };
+                OffsetDeleteResponsePartition::default().with_partition_index(index).with_error_code(error)
+            });
+            OffsetDeleteResponseTopic::default().with_partitions(partitions.collect()).with_name(asked.name.clone())
+        })
+        .collect();
+    match log.delete_offsets(&request.group_id, &gone) {
+        Ok(()) => OffsetDeleteResponse::default().with_topics(topics),
+        Err(error) => OffsetDeleteResponse::default().with_error_code(of_group(&error).code()),
+    }
+}

@@ -1,0 +1,208 @@
+//! Transactions of clients: `InitProducerId`, `AddPartitionsToTxn`, `AddOffsetsToTxn`, `TxnOffsetCommit`, `EndTxn`.
+//!
+//! The rules are the log's (`core/clients.rs` there). Here: which protocol a version belongs to, error codes by version, and
+//! [connection fencing](crate::fences).
+
+use std::time::Duration;
+
+use cutwater_partition_log::{ClientError, ClientProducer, Outcome, TopicPartition};
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
+use kafka_protocol::messages::add_partitions_to_txn_response::{
+    AddPartitionsToTxnPartitionResult, AddPartitionsToTxnTopicResult,
+};
+use kafka_protocol::messages::txn_offset_commit_response::{
+    TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
+};
+use kafka_protocol::messages::{
+    AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse,
+    EndTxnRequest, EndTxnResponse, InitProducerIdRequest, InitProducerIdResponse, ProducerId, TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+};
+
+use super::Call;
+use super::group_offsets::{Asked, judge, of_group};
+use super::members::plain;
+use crate::errors::{NONE, of_down};
+use crate::group::member::Who;
+
+const NO_PRODUCER: i64 = -1;
+const NO_EPOCH: i16 = -1;
+
+/// The code of a refusal; older versions know no better one for a fenced producer than that its epoch is invalid.
+pub(super) fn of_client(error: &ClientError, knows_fenced: bool) -> ResponseError {
+    match error {
+        ClientError::InvalidId { .. } => ResponseError::InvalidRequest,
+        ClientError::Unknown { .. } | ClientError::OtherProducer { .. } => ResponseError::InvalidProducerIdMapping,
+        ClientError::Fenced { .. } if knows_fenced => ResponseError::ProducerFenced,
+        ClientError::Fenced { .. } => ResponseError::InvalidProducerEpoch,
+        ClientError::NotOpen { .. } => ResponseError::InvalidTxnState,
+        ClientError::UnknownPartition { .. } => ResponseError::UnknownTopicOrPartition,
+        ClientError::TooManyPartitions { .. } | ClientError::TooMany { .. } => ResponseError::PolicyViolation,
+        ClientError::Group(error) => of_group(error),
+        ClientError::Down(down) => of_down(down),
+        ClientError::OutcomeUnknown(_) => ResponseError::KafkaStorageError,
+    }
+}
+
+fn code(done: Result<(), ResponseError>) -> i16 {
+    done.err().map_or(NONE, |error| error.code())
+}
+
+pub(super) fn init_producer_id(call: &Call<'_>, request: InitProducerIdRequest) -> InitProducerIdResponse {
+    let response = InitProducerIdResponse::default();
+    match init(call, &request) {
+        Ok(given) => response.with_producer_id(ProducerId(given.producer)).with_producer_epoch(given.epoch),
+        Err(error) => response
+            .with_error_code(error.code())
+            .with_producer_id(ProducerId(NO_PRODUCER))
+            .with_producer_epoch(NO_EPOCH),
+    }
+}
+
+fn init(call: &Call<'_>, request: &InitProducerIdRequest) -> Result<ClientProducer, ResponseError> {
+    let log = &call.service.log;
+    let Some(id) = &request.transactional_id else {
+        let producer = log.allocate_producer().map_err(|_| ResponseError::KafkaStorageError)?;
+        return Ok(ClientProducer { producer, epoch: 0 });
+    };
+    let timeout = u64::try_from(request.transaction_timeout_ms).ok().filter(|timeout| *timeout > 0);
+    let timeout = timeout.map(Duration::from_millis).filter(|t| *t <= call.service.options.limits.transaction_timeout);
+    let timeout = timeout.ok_or(ResponseError::InvalidTransactionTimeout)?;
+    let believed = ClientProducer { producer: request.producer_id.0, epoch: request.producer_epoch };
+    let expected = match (call.version() >= 3, believed.producer, believed.epoch) {
+        (false, ..) | (true, NO_PRODUCER, NO_EPOCH) => None,
+        (true, 0.., 0..) => Some(believed),
+        _ => return Err(ResponseError::InvalidRequest),
+    };
+    let given = log.init_client(id, timeout, expected).map_err(|e| of_client(&e, call.version() >= 4))?;
+    call.service.fences.heard(id, call.caller.connection);
+    Ok(given)
+}
+
+/// Does something for a client of the older protocol, unless it comes over a connection that has been replaced; then nothing
+/// happens and the connection is closed.
+fn fenced(call: &Call<'_>, id: &str, act: impl FnOnce() -> Result<(), ResponseError>) -> Result<(), ResponseError> {
+    let (fences, connection) = (&call.service.fences, call.caller.connection);
+    if fences.is_late(id, connection) {
+        call.drop_connection("a newer connection speaks for this transactional id");
+        return Err(ResponseError::NetworkException);
+    }
+    act()?;
+    fences.heard(id, connection);
+    Ok(())
+}
+
+pub(super) fn add_partitions(call: &Call<'_>, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse {
+    let log = &call.service.log;
+    let id = &request.v3_and_below_transactional_id;
+    let client =
+        ClientProducer { producer: request.v3_and_below_producer_id.0, epoch: request.v3_and_below_producer_epoch };
+    let found = |topic: &AddPartitionsToTxnTopic, partition: i32| {
+        let known = log.topic(&topic.name)?;
+        let partition = u32::try_from(partition).ok().filter(|partition| *partition < known.partitions)?;
+        Some(TopicPartition::new(known.id, partition))
+    };
+    let topics = &request.v3_and_below_topics;
+    let asked: Vec<Option<TopicPartition>> = topics
+        .iter()
+        .flat_map(|topic| topic.partitions.iter().map(move |partition| found(topic, *partition)))
+        .collect();
+    let all: Vec<TopicPartition> = asked.iter().flatten().copied().collect();
+    let done = match all.len() == asked.len() {
+        true => {
+            fenced(call, id, || log.add_partitions(id, client, &all).map_err(|e| of_client(&e, call.version() >= 2)))
+        }
+        // One that isn't there keeps all others out.
+        false => Err(ResponseError::OperationNotAttempted),
+    };
+    let mut each = asked.iter();
+    let results = topics.iter().map(|topic| {
+        let results = topic.partitions.iter().map(|partition| {
+            let known = each.next().is_some_and(Option::is_some);
+            let code = if known { code(done) } else { ResponseError::UnknownTopicOrPartition.code() };
+            AddPartitionsToTxnPartitionResult::default()
+                .with_partition_index(*partition)
+                .with_partition_error_code(code)
+        });
+        AddPartitionsToTxnTopicResult::default()
+            .with_results_by_partition(results.collect())
+            .with_name(topic.name.clone())
+    });
+    AddPartitionsToTxnResponse::default().with_results_by_topic_v3_and_below(results.collect())
+}
+
+pub(super) fn add_offsets(call: &Call<'_>, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse {
+    let id = &request.transactional_id;
+    let client = ClientProducer { producer: request.producer_id.0, epoch: request.producer_epoch };
+    let done = fenced(call, id, || {
+        let begun = call.service.log.add_partitions(id, client, &[]);
+        begun.map_err(|e| of_client(&e, call.version() >= 2))
+    });
+    AddOffsetsToTxnResponse::default().with_error_code(code(done))
+}
+
+pub(super) fn commit_offsets(call: &Call<'_>, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse {
+    let asked: Vec<Asked<'_>> = request
+        .topics
+        .iter()
+        .flat_map(|topic| {
+            topic.partitions.iter().map(|partition| Asked {
+                topic: &topic.name,
+                partition: partition.partition_index,
+                offset: partition.committed_offset,
+                metadata: plain(&partition.committed_metadata),
+            })
+        })
+        .collect();
+    let (commits, refused) = judge(call, &asked);
+    let who = Who {
+        member: &request.member_id,
+        instance: plain(&request.group_instance_id),
+        // Versions below 3 say nothing of the member.
+        generation: if call.version() >= 3 { request.generation_id } else { -1 },
+    };
+    let client = ClientProducer { producer: request.producer_id.0, epoch: request.producer_epoch };
+    let (id, group) = (&request.transactional_id, &request.group_id);
+    let implicit = call.version() >= 5;
+    let done = call
+        .service
+        .groups
+        .commit(group, who, true, || call.service.log.commit_client_offsets(id, client, group, commits, implicit));
+    let all = match done {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(of_client(&error, false)),
+        Err(error) => Some(error),
+    };
+    let mut index = 0;
+    let topics = request.topics.iter().map(|topic| {
+        let partitions = topic.partitions.iter().map(|partition| {
+            let error = all.or(refused.get(&index).copied());
+            index += 1;
+            TxnOffsetCommitResponsePartition::default()
+                .with_partition_index(partition.partition_index)
+                .with_error_code(error.map_or(NONE, |error| error.code()))
+        });
+        TxnOffsetCommitResponseTopic::default().with_name(topic.name.clone()).with_partitions(partitions.collect())
+    });
+    TxnOffsetCommitResponse::default().with_topics(topics.collect())
+}
+
+pub(super) fn end(call: &Call<'_>, request: EndTxnRequest) -> EndTxnResponse {
+    let id = &request.transactional_id;
+    let client = ClientProducer { producer: request.producer_id.0, epoch: request.producer_epoch };
+    let outcome = if request.committed { Outcome::Committed } else { Outcome::Aborted };
+    let newer = call.version() >= 5;
+    let mut given = None;
+    let mut act = || {
+        let ended = call.service.log.end_client(id, client, outcome, newer);
+        given = Some(ended.map_err(|e| of_client(&e, call.version() >= 2))?);
+        Ok(())
+    };
+    let done = if newer { act() } else { fenced(call, id, act) };
+    let response = EndTxnResponse::default().with_error_code(code(done));
+    match given.filter(|_| newer) {
+        Some(next) => response.with_producer_id(ProducerId(next.producer)).with_producer_epoch(next.epoch),
+        None => response,
+    }
+}

@@ -1,0 +1,287 @@
+//! The edge of the groups: holds them, lets requests wait for their answers, keeps in the log what must survive, and looks
+//! at the clock.
+//!
+//! What a rebalance has come to is durable before anybody hears of it. If it can't be kept, those who wait are refused and
+//! the group goes on in memory: the next rebalance tries again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use cutwater_partition_log::Log;
+use cutwater_platform::{Completion, Platform, Step, Task};
+use kafka_protocol::ResponseError;
+
+use super::machine::{Group, Phase, Rules};
+use super::member::{Answer, Join, Joined, Refusal, Synced, Token, Who};
+use super::stored;
+use crate::options::BrokerOptions;
+
+/// How often it looks at the clock.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// All groups.
+#[derive(Debug)]
+pub(crate) struct Coordinator {
+    log: Log,
+    platform: Platform,
+    rules: Rules,
+    groups_max: usize,
+    groups: Mutex<Groups>,
+}
+
+#[derive(Debug, Default)]
+struct Groups {
+    by_name: HashMap<String, Arc<Mutex<Hosted>>>,
+    stopped: bool,
+}
+
+type Waiting = Arc<Completion<Answer>>;
+
+/// A group and whoever waits for it.
+#[derive(Debug, Default)]
+pub(crate) struct Hosted {
+    pub(crate) group: Group,
+    waiting: HashMap<Token, Waiting>,
+    next: Token,
+    /// It was taken out of the coordinator meanwhile: look again.
+    gone: bool,
+}
+
+impl Coordinator {
+    /// The groups whose members were kept in the log, and room for others.
+    pub(crate) fn new(platform: &Platform, log: Log, options: &BrokerOptions) -> Coordinator {
+        let rules = Rules {
+            members_max: options.limits.group_members,
+            initial_delay: options.group_initial_delay,
+            session: options.group_session,
+        };
+        let now = platform.clock.monotonic();
+        let mut by_name = HashMap::new();
+        for (name, kept) in log.memberships() {
+            match stored::read(&kept, now) {
+                Some(group) => {
+                    by_name.insert(name, Arc::new(Mutex::new(Hosted { group, ..Hosted::default() })));
+                }
+                None => tracing::error!(
+                    group = name,
+                    "what was kept of a group's members can't be read: they must join anew"
+                ),
+            }
+        }
+        let groups = Mutex::new(Groups { by_name, stopped: false });
+        Coordinator { log, platform: platform.clone(), rules, groups_max: options.limits.groups, groups }
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Groups> {
+        self.groups.lock().expect("no panic under the groups' lock")
+    }
+
+    fn now(&self) -> Duration {
+        self.platform.clock.monotonic()
+    }
+
+    /// The group of this name; created if `create` says so.
+    fn hosted(&self, name: &str, create: bool) -> Result<Arc<Mutex<Hosted>>, ResponseError> {
+        let mut groups = self.groups();
+        if groups.stopped {
+            return Err(ResponseError::NotCoordinator);
+        }
+        if let Some(hosted) = groups.by_name.get(name) {
+            return Ok(hosted.clone());
+        }
+        if !create {
+            return Err(ResponseError::UnknownMemberId);
+        }
+        if name.is_empty() || name.len() > cutwater_partition_log::group::GROUP_NAME_BYTES_MAX {
+            return Err(ResponseError::InvalidGroupId);
+        }
+        if groups.by_name.len() >= self.groups_max {
+            return Err(ResponseError::PolicyViolation);
+        }
+        let hosted = Arc::new(Mutex::new(Hosted::default()));
+        groups.by_name.insert(name.to_string(), hosted.clone());
+        Ok(hosted)
+    }
+
+    /// Does something with a group, keeps what must be kept, and hands out the answers.
+    fn with<T>(&self, name: &str, create: bool, act: impl FnOnce(&mut Hosted) -> T) -> Result<T, ResponseError> {
+        let hosted = self.hosted(name, create)?;
+        let mut hosted = hosted.lock().expect("no panic under a group's lock");
+        if hosted.gone {
+            return Err(ResponseError::CoordinatorLoadInProgress);
+        }
+        let done = act(&mut hosted);
+        self.settle(name, &mut hosted);
+        Ok(done)
+    }
+
+    fn settle(&self, name: &str, hosted: &mut Hosted) {
+        let mut failed = false;
+        if std::mem::take(&mut hosted.group.to_keep)
+            && let Err(error) = self.log.keep_membership(name, stored::write(&hosted.group))
+        {
+            tracing::error!(group = name, %error, "what a group has agreed on can't be kept");
+            failed = true;
+        }
+        for (token, answer) in hosted.group.take_answers() {
+            let answer = match answer {
+                Answer::Join(Ok(_)) if failed => Answer::Join(Err(ResponseError::CoordinatorNotAvailable.into())),
+                Answer::Sync(Ok(_)) if failed => Answer::Sync(Err(ResponseError::CoordinatorNotAvailable)),
+                answer => answer,
+            };
+            if let Some(waiting) = hosted.waiting.remove(&token) {
+                waiting.complete(answer);
+            }
+        }
+    }
+
+    fn wait(
+        &self,
+        name: &str,
+        create: bool,
+        act: impl FnOnce(&mut Group, Token, Duration),
+    ) -> Result<Answer, ResponseError> {
+        let waiting = Waiting::default();
+        self.with(name, create, |hosted| {
+            hosted.next += 1;
+            let token = hosted.next;
+            hosted.waiting.insert(token, waiting.clone());
+            act(&mut hosted.group, token, self.now());
+        })?;
+        Ok(waiting.wait(&*self.platform.spawn))
+    }
+
+    /// Joins; waits for the others.
+    pub(crate) fn join(&self, name: &str, join: Join) -> Result<Joined, Refusal> {
+        let prefix = join.instance.as_deref().unwrap_or(&join.client);
+        let fresh =
+            format!("{prefix}-{:016x}{:016x}", self.platform.random.next_u64(), self.platform.random.next_u64());
+        let create = join.member.is_empty();
+        let answer = self.wait(name, create, |group, token, now| group.join(now, &self.rules, token, join, &fresh))?;
+        match answer {
+            Answer::Join(answer) => answer,
+            Answer::Sync(_) => Err(ResponseError::UnknownServerError.into()),
+        }
+    }
+
+    /// Asks for the assignment, or gives it; waits for the leader.
+    pub(crate) fn sync(
+        &self,
+        name: &str,
+        who: Who<'_>,
+        protocol: (Option<&str>, Option<&str>),
+        assignments: Vec<(String, Vec<u8>)>,
+    ) -> Result<Synced, ResponseError> {
+        match self.wait(name, false, |group, token, now| group.sync(now, token, who, protocol, assignments))? {
+            Answer::Sync(answer) => answer,
+            Answer::Join(_) => Err(ResponseError::UnknownServerError),
+        }
+    }
+
+    pub(crate) fn heartbeat(&self, name: &str, who: Who<'_>) -> Result<(), ResponseError> {
+        self.with(name, false, |hosted| hosted.group.heartbeat(self.now(), who))?
+    }
+
+    pub(crate) fn leave(&self, name: &str, member: &str, instance: Option<&str>) -> Result<(), ResponseError> {
+        self.with(name, false, |hosted| hosted.group.leave(self.now(), &self.rules, member, instance))?
+    }
+
+    /// Judges who commits offsets, and commits them if that is well, while nothing else happens to the group.
+    pub(crate) fn commit<T>(
+        &self,
+        name: &str,
+        who: Who<'_>,
+        in_transaction: bool,
+        commit: impl FnOnce() -> T,
+    ) -> Result<T, ResponseError> {
+        let simple = who.generation < 0 && who.member.is_empty() && who.instance.is_none();
+        let known = self.hosted(name, false);
+        match known {
+            // A group without members is the log's alone.
+            Err(ResponseError::UnknownMemberId) if simple => return Ok(commit()),
+            Err(ResponseError::UnknownMemberId) if who.generation >= 0 => {
+                return Err(ResponseError::IllegalGeneration);
+            }
+            Err(error) => return Err(error),
+            Ok(_) => {}
+        }
+        self.with(name, false, |hosted| {
+            let judged = match in_transaction {
+                true => hosted.group.commits_in_transaction(self.now(), who),
+                false => hosted.group.commits(self.now(), who),
+            };
+            judged.map(|()| commit())
+        })?
+    }
+
+    /// Looks at a group; none if nobody has ever been in it.
+    pub(crate) fn look<T>(&self, name: &str, look: impl FnOnce(&Group) -> T) -> Option<T> {
+        self.with(name, false, |hosted| look(&hosted.group)).ok()
+    }
+
+    /// The names of all groups that have, or had, members.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.groups().by_name.keys().cloned().collect()
+    }
+
+    /// Takes a group without members out, and does `forget` while nobody can come in.
+    pub(crate) fn delete<T>(&self, name: &str, forget: impl FnOnce() -> T) -> Result<T, ResponseError> {
+        let mut groups = self.groups();
+        if groups.stopped {
+            return Err(ResponseError::NotCoordinator);
+        }
+        if let Some(hosted) = groups.by_name.get(name).cloned() {
+            let mut hosted = hosted.lock().expect("no panic under a group's lock");
+            if hosted.group.phase != Phase::Empty || !hosted.group.expected.is_empty() {
+                return Err(ResponseError::NonEmptyGroup);
+            }
+            hosted.gone = true;
+            groups.by_name.remove(name);
+        }
+        Ok(forget())
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&self) {
+        let all: Vec<(String, Arc<Mutex<Hosted>>)> =
+            self.groups().by_name.iter().map(|(name, hosted)| (name.clone(), hosted.clone())).collect();
+        for (name, hosted) in all {
+            let mut hosted = hosted.lock().expect("no panic under a group's lock");
+            hosted.group.tick(self.now(), &self.rules);
+            self.settle(&name, &mut hosted);
+        }
+    }
+
+    /// Lets everybody go who waits; later requests are refused.
+    pub(crate) fn stop(&self) {
+        let all: Vec<Arc<Mutex<Hosted>>> = {
+            let mut groups = self.groups();
+            groups.stopped = true;
+            groups.by_name.values().cloned().collect()
+        };
+        for hosted in all {
+            let mut hosted = hosted.lock().expect("no panic under a group's lock");
+            hosted.group.stop();
+            for (token, answer) in hosted.group.take_answers() {
+                if let Some(waiting) = hosted.waiting.remove(&token) {
+                    waiting.complete(answer);
+                }
+            }
+        }
+    }
+}
+
+/// Looks at the clock for the groups.
+pub(crate) struct Ticker(pub(crate) Arc<crate::service::Service>);
+
+impl Task for Ticker {
+    fn step(&mut self) -> Step {
+        if self.0.is_stopping() {
+            return Step::Done;
+        }
+        self.0.groups.tick();
+        self.0.expire();
+        Step::Wait(LOOK)
+    }
+}
