@@ -95,6 +95,9 @@ pub struct Snapshots {
     pub uncommitted_max: u64,
     /// How many committed checkpoints are kept, the newest included.
     pub retained: usize,
+    /// Each committed checkpoint is kept for at least this long, however many there are. After a restart that time begins anew
+    /// for those that were found, since no checkpoint says when it was taken.
+    pub retained_for: Duration,
     /// A chain of state files with this many deltas is replaced by a fresh base; earlier if the deltas outgrow the base.
     pub deltas_max: usize,
     /// A chain with this many deltas is merged into a new base on a thread of its own, so that a restore reads little and the
@@ -120,6 +123,7 @@ impl Default for Snapshots {
             in_flight_max: 1,
             uncommitted_max: 2,
             retained: 3,
+            retained_for: Duration::ZERO,
             deltas_max: 16,
             merge_after: 8,
             compression: Compression::None,
@@ -182,7 +186,7 @@ pub enum Compression {
     None,
     /// LZ4: little CPU.
     Lz4,
-    /// Zstandard at its fastest level: several times the CPU of LZ4, fewer bytes.
+    /// Zstandard at its fastest level: more CPU than LZ4, fewer bytes.
     Zstd,
 }
 

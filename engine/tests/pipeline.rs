@@ -276,3 +276,26 @@ fn another_job_in_the_same_directory_is_refused_and_nothing_is_changed() {
     let again = run(job(&log, 4_000, 7, &fuse), &options(dir.path(), 1), &Control::new()).expect("still there");
     assert!(again.already_finished);
 }
+
+#[test]
+fn checkpoints_are_kept_by_number_and_by_age() {
+    use cutwater_engine::snapshot::{FsStore, inspect};
+    use cutwater_engine::worker::CHECKPOINTS;
+
+    let there = |retained, retained_for| {
+        let (log, disk) = (MemoryLog::new(), SimDisk::new());
+        let fuse = Arc::new(AtomicU64::new(u64::MAX));
+        let mut options = on(&disk, 2);
+        let every = Snapshots::every(Duration::from_millis(3));
+        options.guarantee = Guarantee::ExactlyOnce(Snapshots { retained, retained_for, ..every });
+        let report = run(job(&log, 200_000, 53, &fuse), &options, &Control::new()).expect("it finishes");
+        let store = FsStore::existing(options.platform.clone(), options.dir.join(CHECKPOINTS)).expect("a store");
+        let seen = inspect(&store, true).expect("it can be looked at");
+        assert!(seen.is_whole(), "{seen}");
+        (seen.checkpoints.len() as u64, report.committed)
+    };
+    let (kept, taken) = there(2, Duration::ZERO);
+    assert!(kept <= 3 && taken > 3, "{kept} of {taken} are left");
+    let (kept, taken) = there(1, Duration::from_secs(3_600));
+    assert_eq!(kept, taken, "none is an hour old");
+}

@@ -56,6 +56,9 @@ pub struct Flags {
     /// So many declined checkpoints in a row end the attempt [default: 10]
     #[arg(long, value_name = "N", env = "CUTWATER_DECLINED", hide_env_values = true)]
     pub declined: Option<u32>,
+    /// Time for which each committed checkpoint is kept at least, whatever --retain says, such as 30m or 24h [default: none]
+    #[arg(long, value_name = "TIME", env = "CUTWATER_RETAIN_FOR", hide_env_values = true, value_parser = duration)]
+    pub retain_for: Option<Duration>,
     /// Say nothing but errors
     #[arg(long, env = "CUTWATER_QUIET", hide_env_values = true)]
     pub quiet: bool,
@@ -69,7 +72,7 @@ pub struct Flags {
     #[arg(long, value_name = "NAME", requires = "dir")]
     pub state: Option<String>,
     /// Show how two checkpoints differ, key by key
-    #[arg(long, value_name = "NUMBER", num_args = 2, value_names = ["FROM", "TO"], requires = "dir")]
+    #[arg(long, num_args = 2, value_names = ["FROM", "TO"], requires = "dir")]
     pub compare: Vec<u64>,
     /// With --state: in this checkpoint
     #[arg(long, value_name = "NUMBER", requires = "state")]
@@ -161,6 +164,7 @@ impl Flags {
         Snapshots {
             interval: self.interval.unwrap_or(default.interval),
             retained: self.retain.unwrap_or(default.retained),
+            retained_for: self.retain_for.unwrap_or(default.retained_for),
             compression: match self.compression {
                 None | Some(Packing::None) => Compression::None,
                 Some(Packing::Lz4) => Compression::Lz4,

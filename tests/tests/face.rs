@@ -319,6 +319,7 @@ fn a_job_explains_itself_and_does_nothing() {
         "count_at_end",
         "by key",
         "reads again from the positions",
+        "rests/counts: version 1",
         "commits in group",
     ] {
         assert!(all.contains(part), "{part:?} in {all}");

@@ -20,6 +20,21 @@ pub struct Explanation {
     pub workers: usize,
     /// The sources and sinks.
     pub connectors: Vec<Connector>,
+    /// The keyed states of its operators.
+    pub states: Vec<ExplainedState>,
+}
+
+/// A keyed state of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExplainedState {
+    /// The operator that keeps it.
+    pub operator: String,
+    /// Its name, by which a checkpoint is shown and migrations are registered.
+    pub state: String,
+    /// The version of its types.
+    pub version: u32,
+    /// Older versions that can be migrated.
+    pub older: Vec<u32>,
 }
 
 /// A source or sink of a job.
@@ -66,6 +81,16 @@ impl fmt::Display for Explanation {
         for connector in &self.connectors {
             let honours: Vec<String> = connector.honours.iter().map(ToString::to_string).collect();
             write!(f, "\n    {:width$}  {}: {}", connector.name, honours.join(" or "), connector.reason)?;
+        }
+        if !self.states.is_empty() {
+            write!(f, "\n  keyed state:")?;
+        }
+        for ExplainedState { operator, state, version, older } in &self.states {
+            write!(f, "\n    {operator}/{state}: version {version}")?;
+            if !older.is_empty() {
+                let older: Vec<String> = older.iter().map(ToString::to_string).collect();
+                write!(f, ", reads {} as well", older.join(", "))?;
+            }
         }
         Ok(())
     }

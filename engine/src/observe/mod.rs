@@ -6,7 +6,7 @@ mod progress;
 mod report;
 mod standing;
 
-pub use explanation::{Connector, Explanation};
+pub use explanation::{Connector, ExplainedState, Explanation};
 pub use history::{CheckpointPhase, CheckpointRecord, CheckpointState, PhaseTime};
 pub use progress::{Control, Phase, Progress, RecoveryTimes, Seen};
 pub use report::{EdgeCount, OperatorCount, Report};

@@ -12,5 +12,6 @@ pub use claim::claim_next;
 pub use facts::{Found, read_facts};
 pub use rescale::{StatePiece, state_pieces};
 pub use resolve::{BaseFact, Facts, ManifestContent, Refusal, Resolution, Resume, Want, next_checkpoint, resolve};
+pub(crate) use upgrade::is_in_flight;
 pub use upgrade::{Program, ProgramOperator, ProgramState, Upgrade, compare};
 pub use upgrade_report::{Change, Part, Problem, UpgradeRow};

@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::checkpoint::StateChain;
 use crate::graph::Role;
 use crate::id::{CheckpointId, OperatorId};
 use crate::recovery::upgrade_report::{Change, Part, Problem, UpgradeRow};
@@ -116,9 +117,11 @@ impl<'a> Then<'a> {
                 small: BTreeSet::new(),
                 is_source: true,
             });
-            then.states.extend(snapshot.chains.iter().map(|chain| (chain.name.as_str(), chain.schema)));
+            let keyed = snapshot.chains.iter().filter(|chain| !is_in_flight(chain));
+            then.states.extend(keyed.map(|chain| (chain.name.as_str(), chain.schema)));
             then.small.extend(snapshot.blobs.iter().map(|blob| blob.name.as_str()));
-            then.is_source &= snapshot.chains.is_empty() && snapshot.blobs.iter().all(crate::source::is_split);
+            then.is_source &=
+                snapshot.chains.iter().all(is_in_flight) && snapshot.blobs.iter().all(crate::source::is_split);
         }
         let keeps = |then: &Then<'_>| !then.states.is_empty() || !then.small.is_empty();
         all.into_values().filter(keeps).collect()
@@ -128,6 +131,11 @@ impl<'a> Then<'a> {
     fn made_up(&self) -> Option<&'a str> {
         made_up(self.name, self.id)
     }
+}
+
+/// Whether a chain holds records that a barrier overtook; no state of an operator can have such a name.
+pub(crate) fn is_in_flight(chain: &StateChain) -> bool {
+    chain.name.starts_with('+')
 }
 
 /// The kind in a name that was made up for operator `id`.
@@ -151,6 +159,12 @@ pub fn compare(manifest: &Manifest, program: &Program, allowed: &BTreeSet<String
     if same_graph {
         upgrade.origins = program.operators.iter().map(|operator| (operator.id, operator.id)).collect();
     } else {
+        for operator in &manifest.plan.operators {
+            let parts = manifest.snapshots.iter().filter(|snapshot| snapshot.instance.operator == operator.id);
+            if parts.flat_map(|snapshot| &snapshot.chains).any(is_in_flight) {
+                upgrade.refuse(&operator.name, Part::InFlight, Problem::InFlight);
+            }
+        }
         match_names(&mut upgrade, &then, program);
         match_made_up(&mut upgrade, &then, program);
     }

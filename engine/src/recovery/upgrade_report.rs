@@ -26,6 +26,8 @@ pub enum Part {
     Splits(usize),
     /// One split of a source.
     Split(String),
+    /// Records that were under way to it, overtaken by the barrier of an unaligned checkpoint.
+    InFlight,
     /// All it keeps.
     Whole,
 }
@@ -80,6 +82,8 @@ pub enum Problem {
         /// Whether it was a source.
         was_source: bool,
     },
+    /// In another graph there is no place for records that were under way.
+    InFlight,
     /// It keeps something under a made-up name, and there are several that it may be now.
     UnnamedAmbiguous {
         /// Those.
@@ -94,6 +98,7 @@ impl fmt::Display for Part {
             Part::Splits(1) => f.write_str("1 split"),
             Part::Splits(n) => write!(f, "{n} splits"),
             Part::Split(name) => write!(f, "split {name}"),
+            Part::InFlight => f.write_str("records in flight"),
             Part::Whole => f.write_str("all it keeps"),
         }
     }
@@ -108,6 +113,7 @@ impl fmt::Display for Change {
             Change::Dropped => f.write_str("dropped, as allowed"),
             Change::Refused(Problem::WouldBeDropped { .. }) => f.write_str("WOULD BE LOST"),
             Change::Refused(Problem::UnknownSchema { .. }) => f.write_str("OTHER TYPES"),
+            Change::Refused(Problem::InFlight) => f.write_str("NO PLACE"),
             Change::Refused(_) => f.write_str("AMBIGUOUS"),
         }
     }
@@ -126,7 +132,7 @@ impl UpgradeRow {
         let operator = &self.operator;
         let name = match &self.part {
             Part::State(part) | Part::Split(part) => format!("{operator}/{part}"),
-            Part::Splits(_) | Part::Whole => operator.clone(),
+            Part::Splits(_) | Part::InFlight | Part::Whole => operator.clone(),
         };
         let text = match problem {
             Problem::WouldBeDropped { candidates } if candidates.is_empty() => {
@@ -167,6 +173,11 @@ impl UpgradeRow {
             }
             Problem::OtherRole { was_source: false } => {
                 "it is a source now, and was none. Give the source another name".to_owned()
+            }
+            Problem::InFlight => {
+                "the checkpoint's barriers overtook them, and in another graph there is no place for them. Take an aligned one \
+                 with the program that made it: start it with aligned checkpoints, and stop it again"
+                    .to_owned()
             }
             Problem::UnnamedAmbiguous { candidates } => format!(
                 "it may be any of {} now. Say .was({operator:?}) on the right one, or --allow-dropped {operator}",

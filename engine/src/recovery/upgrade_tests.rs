@@ -250,3 +250,12 @@ fn what_keeps_something_under_a_made_up_name_is_matched_in_one_way_or_asked_abou
     let gone = compared(&then, &program(&[("in", Splits(&["a"]), &[])]));
     assert_eq!(gone.problems().count(), 2, "nothing of its kind is left: {gone}");
 }
+
+#[test]
+fn records_in_flight_have_no_place_in_another_graph_and_are_no_state_in_the_same_one() {
+    let then = manifest(&[("in", Splits(&["a"])), ("count", States(&[("counts", 1), ("+in-flight", 9)]))]);
+    let mut now = program(&[("in", Splits(&["a"]), &[]), ("count", States(&[("counts", 1)]), &[])]);
+    assert_eq!(*problem(&compared(&then, &now)), Problem::InFlight);
+    now.fingerprint = 1;
+    assert_eq!(told(&compared(&then, &now)), ["in 1 split: kept", "count state counts: kept"]);
+}

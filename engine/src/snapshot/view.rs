@@ -17,6 +17,7 @@ use super::walk::{WalkError, walk};
 use crate::checkpoint::{StateChain, StateFile};
 use crate::exchange::{KeyGroups, group_of};
 use crate::id::{CheckpointId, OperatorId, WorkerIndex};
+use crate::recovery::is_in_flight;
 use crate::state::EntryReader;
 
 /// The readers of a job's states, by the names of operator and state. An operator that was renamed is there under its old names too.
@@ -218,7 +219,7 @@ fn states_of(manifest: &Manifest) -> BTreeMap<(String, String), BTreeMap<WorkerI
         manifest.plan.operators.iter().map(|operator| (operator.id, operator.name.as_str())).collect();
     let mut states: BTreeMap<(String, String), BTreeMap<WorkerIndex, &StateChain>> = BTreeMap::new();
     for snapshot in &manifest.snapshots {
-        for chain in &snapshot.chains {
+        for chain in snapshot.chains.iter().filter(|chain| !is_in_flight(chain)) {
             let operator = names.get(&snapshot.instance.operator).map_or_else(String::new, ToString::to_string);
             states.entry((operator, chain.name.clone())).or_default().insert(snapshot.instance.worker, chain);
         }

@@ -53,6 +53,7 @@ pub(crate) struct Plane {
     pub(crate) timeline: Rc<RefCell<Vec<Kept>>>,
     pub(crate) retained: usize,
     pub(crate) patience: Rc<RefCell<Patience>>,
+    pub(crate) retained_for: Duration,
     /// Whether barriers are aligned.
     pub(crate) exact: bool,
     pub(crate) plan: PlanIdentity,
@@ -65,20 +66,23 @@ pub(crate) struct Plane {
 pub(crate) struct Kept {
     pub(crate) point: ManifestPoint,
     pub(crate) committed: bool,
+    /// When this attempt published or found it, by the monotonic clock.
+    pub(crate) since: Duration,
     pub(crate) is_final: bool,
     pub(crate) files: BTreeSet<String>,
     pub(crate) handles: BTreeMap<String, Vec<Vec<u8>>>,
 }
 
 impl Kept {
-    pub(crate) fn of(manifest: &Manifest, checksum: u64, committed: bool) -> Kept {
+    pub(crate) fn of(manifest: &Manifest, checksum: u64, committed: bool, since: Duration) -> Kept {
         let files = manifest.snapshots.iter().flat_map(|s| &s.chains).flat_map(|c| &c.files);
         let mut handles: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
         for committable in manifest.committables() {
             handles.entry(committable.group.clone()).or_default().push(committable.handle.clone());
         }
         let point = ManifestPoint { checkpoint: manifest.checkpoint, attempt: manifest.attempt, checksum };
-        Kept { point, committed, is_final: manifest.is_final, files: files.map(|f| f.name.clone()).collect(), handles }
+        let files = files.map(|f| f.name.clone()).collect();
+        Kept { point, committed, since, is_final: manifest.is_final, files, handles }
     }
 }
 
@@ -272,7 +276,7 @@ impl Coordinator {
             carried: draft.carried,
         };
         let encoded = manifest.encode().map_err(|e| Failure::Fatal(e.to_string()))?;
-        self.publishing = Some(Kept::of(&manifest, encoded.checksum, false));
+        self.publishing = Some(Kept::of(&manifest, encoded.checksum, false, self.plane.clock.monotonic()));
         let (store, owner) = (self.plane.store.clone(), self.plane.owner);
         self.published.submit(&self.plane.offload, move || store.publish_manifest(&owner, &encoded));
         Ok(())
@@ -380,7 +384,13 @@ impl Janitor {
 
     /// Manifests first, durably; then files, then outcomes that no manifest lists any more.
     fn retire(&mut self) {
-        let stored: Vec<StoredManifest> = self.plane.timeline.borrow().iter().map(stored).collect();
+        // Until it is old enough, a checkpoint is kept as if a person had asked for it.
+        let (now, keep_for) = (self.plane.clock.monotonic(), self.plane.retained_for);
+        let aged = |kept: &Kept| {
+            let stored = stored(kept);
+            StoredManifest { pinned: stored.pinned || now.saturating_sub(kept.since) < keep_for, ..stored }
+        };
+        let stored: Vec<StoredManifest> = self.plane.timeline.borrow().iter().map(aged).collect();
         let mut ledger = self.plane.ledger.borrow_mut();
         let released = ledger.take_released();
         let retirement = retire(&stored, self.plane.retained, &ledger.live_files(), &released);

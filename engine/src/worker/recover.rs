@@ -109,7 +109,7 @@ pub(crate) fn recover(
         Resolution::Resume(resume) => Recovered { upgrade, ..go_on(platform, store, owner, found, resume, groups)? },
         Resolution::Finished { manifest } => {
             let (manifest, published) = found.manifests.get(&manifest).expect("resolved from it");
-            let kept = Kept::of(manifest, published.manifest_checksum(), true);
+            let kept = Kept::of(manifest, published.manifest_checksum(), true, clock.monotonic());
             let (manifest, next) = (Some(Arc::new(manifest.clone())), manifest.checkpoint.next());
             Recovered {
                 store,
@@ -200,6 +200,18 @@ fn go_on(
         let (_, published) = found.manifests.get(&name).expect("resolved from it");
         ManifestPoint { checkpoint: name.checkpoint, attempt: name.attempt, checksum: published.manifest_checksum() }
     };
+    // Before anything is recorded: a changed program may not have what must be committed.
+    for name in &resume.recommit {
+        let (manifest, _) = found.manifests.get(name).expect("resolved from it");
+        if let Some(lost) = manifest.committables().find(|c| !groups.contains_key(&c.group)) {
+            let text = format!(
+                "checkpoint {name} lists output of commit group {:?} that isn't committed, and this job doesn't have that group; \
+                 start a program with it once, or put it back",
+                lost.group
+            );
+            return Err(Failure::Incompatible(text));
+        }
+    }
     let base =
         Base { job: owner.job, attempt: owner.attempt, point: Some(point(resume.manifest)), forked: resume.forks };
     let recorded = store.record_base(&owner, &base)?;
@@ -211,11 +223,6 @@ fn go_on(
         let handles = |group: &str| {
             manifest.committables().filter(|c| c.group == group).map(|c| c.handle.clone()).collect::<Vec<_>>()
         };
-        if let Some(lost) = manifest.committables().find(|c| !groups.contains_key(&c.group)) {
-            let text =
-                format!("manifest {name} lists output of commit group {:?}, which this job doesn't have", lost.group);
-            return Err(Failure::Incompatible(text));
-        }
         let committed = commit(groups, handles)?;
         recommitted += committed.now;
         found_committed += committed.already;
@@ -229,11 +236,12 @@ fn go_on(
         let record = CommittedRecord { job: owner.job, manifest: point(*name), by: owner.attempt };
         store.record_committed(&owner, &record)?;
     }
+    let now = platform.clock.monotonic();
     let timeline: Vec<Kept> = found
         .manifests
         .iter()
         .filter(|(name, _)| **name <= resume.manifest && !resume.orphaned.contains(name))
-        .map(|(_, (manifest, published))| Kept::of(manifest, published.manifest_checksum(), true))
+        .map(|(_, (manifest, published))| Kept::of(manifest, published.manifest_checksum(), true, now))
         .collect();
     let aborted = settle(groups, &timeline)?;
     platform.crash.reach("recovery.aborted-others");

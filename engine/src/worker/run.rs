@@ -20,7 +20,7 @@ use crate::graph::node::Make;
 use crate::graph::validate::validate;
 use crate::graph::{Environment, Job, Plan};
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId};
-use crate::observe::{Connector, Control, Explanation, Layout, Phase, Report, books};
+use crate::observe::{Connector, Control, ExplainedState, Explanation, Layout, Phase, Report, books};
 use crate::recovery::Program;
 use crate::snapshot::{Manifest, StateReaders, StoreError};
 use crate::worker::attempt::{AttemptState, Failure};
@@ -64,8 +64,17 @@ pub fn explain(
     let control = Control::new();
     let run = Run::prepare(Arc::new(build), options, &control)?;
     let connectors = run.built.inner.borrow().nodes.iter().filter_map(Connector::of).collect();
+    let (program, _) = program_of(&run.built, &run.plan, &run.environment)?;
+    let states = program.operators.iter().flat_map(|operator| {
+        operator.states.iter().map(|state| ExplainedState {
+            operator: operator.name.clone(),
+            state: state.name.clone(),
+            version: state.schema.version,
+            older: state.older.iter().map(|older| older.version).collect(),
+        })
+    });
     let (name, guarantee, workers) = (options.name.clone(), options.guarantee, options.workers);
-    Ok(Explanation { name, plan: run.plan, guarantee, workers, connectors })
+    Ok(Explanation { name, guarantee, workers, connectors, states: states.collect(), plan: run.plan })
 }
 
 /// What takes apart the entries of a job's states in state files, for looking into its checkpoints without running it.

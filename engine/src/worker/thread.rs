@@ -234,6 +234,7 @@ fn plane(orders: &Orders, io: &Rc<Offload>, first: CheckpointId) -> Plane {
         timeline: Rc::new(RefCell::new(recovered.timeline.clone())),
         retained: config.retained.max(1),
         patience: Rc::new(RefCell::new(Patience::new(config.declined_max))),
+        retained_for: config.retained_for,
         exact: orders.environment.guarantee.kind() == GuaranteeKind::ExactlyOnce,
         plan: PlanIdentity { fingerprint: orders.plan.fingerprint(), operators },
         workers,
