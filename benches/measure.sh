@@ -3,10 +3,10 @@
 # Wants an idle machine; all of them take about 50 minutes on two cores.
 #
 #   benches/measure.sh [PART..]       some parts, all without arguments:
-#   keyed_count paired recovery recovery_10m log log_job_log reopen latency codec flink cold_build
+#   keyed_count paired recovery recovery_10m log log_job_log reopen latency unaligned codec flink cold_build
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts=("${@:-keyed_count paired recovery recovery_10m log log_job_log reopen latency codec flink cold_build}")
+parts=("${@:-keyed_count paired recovery recovery_10m log log_job_log reopen latency unaligned codec flink cold_build}")
 wanted() { [[ " ${parts[*]} " == *" $1 "* ]]; }
 
 # measured NAME COMMAND..: what the command prints, below a line that says of what commit and machine it is.
@@ -38,7 +38,7 @@ cold_build() {
   rm -rf "${cold:?}"
 }
 
-for part in keyed_count recovery log log_job_log reopen latency; do
+for part in keyed_count recovery log log_job_log reopen latency unaligned; do
   if wanted "$part"; then measured "$part" bench "$part"; fi
 done
 if wanted paired; then measured paired bench keyed_count -- --paired 21 --records 20000000; fi

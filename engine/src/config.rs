@@ -53,7 +53,7 @@ impl fmt::Display for Guarantee {
             Guarantee::AtLeastOnce(s) => {
                 write!(f, "at-least-once (snapshots every {:?}, nothing held back, output visible at once)", s.interval)
             }
-            Guarantee::ExactlyOnce(s) => write!(f, "exactly-once (aligned snapshots every {:?})", s.interval),
+            Guarantee::ExactlyOnce(s) => write!(f, "exactly-once ({} snapshots every {:?})", s.alignment, s.interval),
         }
     }
 }
@@ -79,6 +79,49 @@ impl fmt::Display for GuaranteeKind {
     }
 }
 
+/// What becomes of the records that stand before a barrier when another channel's barrier has come, in an exactly-once job.
+/// (At-least-once nothing is held back, so there is nothing to choose.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Alignment {
+    /// They are processed first; channels whose barrier has come are held meanwhile. Snapshots hold state only. Under
+    /// back-pressure a checkpoint takes as long as everything that is under way.
+    #[default]
+    Aligned,
+    /// The barrier overtakes them, and they join the snapshot as channel state. A checkpoint takes about as long without
+    /// back-pressure as with it; snapshots grow by what is under way, at most [`Limits::channel_records`] per channel.
+    ///
+    /// Records between operators on one worker are overtaken only where
+    /// [`Stream::overtakable`](crate::graph::Stream::overtakable) says that they may be; elsewhere few of them wait, and the
+    /// barrier waits for those. So it does for the rest of what one record or one watermark made.
+    ///
+    /// Source: Flink's FLIP-76.
+    Unaligned,
+    /// Aligned, until an instance has waited so long since the first barrier came; then unaligned. Each instance on the way has
+    /// this time for itself.
+    AlignedFor(Duration),
+}
+
+impl Alignment {
+    /// How long an instance waits before a barrier overtakes records; `None` if it never does.
+    pub(crate) fn patience(self) -> Option<Duration> {
+        match self {
+            Alignment::Aligned => None,
+            Alignment::Unaligned => Some(Duration::ZERO),
+            Alignment::AlignedFor(limit) => Some(limit),
+        }
+    }
+}
+
+impl fmt::Display for Alignment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Alignment::Aligned => f.write_str("aligned"),
+            Alignment::Unaligned => f.write_str("unaligned"),
+            Alignment::AlignedFor(limit) => write!(f, "aligned for {limit:?}, then unaligned"),
+        }
+    }
+}
+
 /// How checkpoints are taken and kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshots {
@@ -91,6 +134,8 @@ pub struct Snapshots {
     /// follows the one before it while state of that is still being written; at each instance the earlier snapshot is encoded to
     /// its end before the next cut, in one go.
     pub in_flight_max: u64,
+    /// Whether barriers wait for the records before them.
+    pub alignment: Alignment,
     /// At most this many checkpoints may be triggered and not yet committed.
     pub uncommitted_max: u64,
     /// How many committed checkpoints are kept, the newest included.
@@ -121,6 +166,7 @@ impl Default for Snapshots {
             interval: Duration::from_secs(1),
             pause: Duration::ZERO,
             in_flight_max: 1,
+            alignment: Alignment::default(),
             uncommitted_max: 2,
             retained: 3,
             retained_for: Duration::ZERO,

@@ -50,6 +50,7 @@ pub struct Batch {
 
 /// The erased side of a `Vec<T>`.
 trait Rows: Any + Send {
+    fn as_any(&self) -> &dyn Any;
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), String>;
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
@@ -68,6 +69,10 @@ impl<T: Send + 'static> Rows for Local<T> {
         Err(format!("records of type {} were routed without an exchange", std::any::type_name::<T>()))
     }
 
+    fn as_any(&self) -> &dyn Any {
+        &self.0
+    }
+
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         Box::new(self.0)
     }
@@ -75,10 +80,14 @@ impl<T: Send + 'static> Rows for Local<T> {
 
 impl<T: Data> Rows for Wire<T> {
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), String> {
-        // Between the processes of one attempt, never in a durable format.
+        // For another process of this attempt, or as channel state, beside the fingerprint of its type.
         let taken = std::mem::take(out);
         *out = postcard::to_extend(&self.0, taken).map_err(|e| e.to_string())?;
         Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        &self.0
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
@@ -90,6 +99,10 @@ impl Rows for Encoded {
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), String> {
         out.extend_from_slice(&self.0);
         Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
@@ -147,6 +160,11 @@ impl Batch {
             Ok(bytes) => postcard::from_bytes(&bytes.0).expect("the other process of this attempt encoded this type"),
             Err(_) => panic!("an edge of {} carried another type", std::any::type_name::<T>()),
         }
+    }
+
+    /// The records, if they are of this type and not still bytes.
+    pub(crate) fn rows<T: 'static>(&self) -> Option<&[T]> {
+        self.rows.as_any().downcast_ref::<Vec<T>>().map(Vec::as_slice)
     }
 
     /// Appends the records' bytes, for another process.

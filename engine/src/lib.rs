@@ -46,6 +46,8 @@ pub mod exchange;
 
 pub mod barrier;
 
+mod in_flight;
+
 pub mod state;
 
 pub mod snapshot;

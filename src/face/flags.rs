@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use cutwater_engine::config::{Compression, Guarantee, Options, Snapshots};
+use cutwater_engine::config::{Alignment, Compression, Guarantee, Options, Snapshots};
 use cutwater_engine::error::RunError;
 
 /// What stands below the flags in `--help`.
@@ -41,6 +41,9 @@ pub struct Flags {
     /// Time from one checkpoint to the next, such as 500ms, 2s or 1m [default: 1s]
     #[arg(long, value_name = "TIME", env = "CUTWATER_INTERVAL", hide_env_values = true, value_parser = duration)]
     pub interval: Option<Duration>,
+    /// Barriers of an exactly-once job overtake the records that have held them up for so long; 0s at once [default: never]
+    #[arg(long, value_name = "TIME", env = "CUTWATER_UNALIGNED_AFTER", hide_env_values = true, value_parser = duration)]
+    pub unaligned_after: Option<Duration>,
     /// Committed checkpoints to keep [default: 3]
     #[arg(long, value_name = "N", env = "CUTWATER_RETAIN", hide_env_values = true)]
     pub retain: Option<usize>,
@@ -139,6 +142,10 @@ impl Flags {
                     )));
                 }
             },
+            Promise::AtLeastOnce if self.unaligned_after.is_some() => {
+                let text = "an at-least-once job holds no record back, so there is nothing to overtake: leave out --unaligned-after";
+                return Err(RunError::Options(text.to_string()));
+            }
             Promise::AtLeastOnce => Guarantee::AtLeastOnce(self.snapshots()),
             Promise::ExactlyOnce => Guarantee::ExactlyOnce(self.snapshots()),
         };
@@ -154,6 +161,7 @@ impl Flags {
             ("--in-flight", self.in_flight.is_some()),
             ("--timeout", self.timeout.is_some()),
             ("--declined", self.declined.is_some()),
+            ("--unaligned-after", self.unaligned_after.is_some()),
         ];
         given.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
     }
@@ -175,6 +183,11 @@ impl Flags {
             uncommitted_max: default.uncommitted_max.max(in_flight_max.saturating_add(1)),
             timeout: self.timeout.unwrap_or(default.timeout),
             declined_max: self.declined.unwrap_or(default.declined_max),
+            alignment: match self.unaligned_after {
+                None => default.alignment,
+                Some(Duration::ZERO) => Alignment::Unaligned,
+                Some(patience) => Alignment::AlignedFor(patience),
+            },
             ..default
         }
     }
@@ -223,6 +236,22 @@ mod tests {
         let flags = Flags { interval: Some(Duration::from_millis(7)), retain: Some(1), ..Flags::default() };
         let snapshots = Snapshots { retained: 1, ..Snapshots::every(Duration::from_millis(7)) };
         assert_eq!(flags.options("job").expect("fits").guarantee, Guarantee::ExactlyOnce(snapshots));
+    }
+
+    #[test]
+    fn patience_with_barriers_is_for_exactly_once() {
+        for (patience, alignment) in [
+            (Duration::ZERO, Alignment::Unaligned),
+            (Duration::from_secs(2), Alignment::AlignedFor(Duration::from_secs(2))),
+        ] {
+            let flags = Flags { unaligned_after: Some(patience), ..Flags::default() };
+            let expected = Guarantee::ExactlyOnce(Snapshots { alignment, ..Snapshots::default() });
+            assert_eq!(flags.options("job").expect("fits").guarantee, expected);
+            for promise in [Promise::AtLeastOnce, Promise::AtMostOnce] {
+                let contradiction = Flags { guarantee: Some(promise), ..flags.clone() };
+                assert!(matches!(contradiction.options("job"), Err(RunError::Options(_))), "{promise:?}");
+            }
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use cutwater_engine::config::{Guarantee, GuaranteeKind, Options, Snapshots};
+use cutwater_engine::config::{Alignment, Guarantee, GuaranteeKind, Options, Snapshots};
 use cutwater_engine::error::{BuildError, RunError};
 use cutwater_engine::graph::Job;
 use cutwater_engine::observe::{Control, Report};
@@ -233,7 +233,7 @@ pub fn live(machine: &Machine, workers: usize) -> Result<Report, RunError> {
 /// # Errors
 /// What ended it.
 pub fn live_under(machine: &Machine, workers: usize, control: &Control) -> Result<Report, RunError> {
-    run_job(machine, workers, GuaranteeKind::ExactlyOnce, control, |job| build(job, &job.log()))
+    run_job(machine, workers, GuaranteeKind::ExactlyOnce, control, |job| build(job, &job.log(), Slow::Before))
 }
 
 /// One life of the golden job under this guarantee. Its books must balance as far as the guarantee promises.
@@ -241,7 +241,24 @@ pub fn live_under(machine: &Machine, workers: usize, control: &Control) -> Resul
 /// # Errors
 /// What ended it.
 pub fn live_promising(machine: &Machine, workers: usize, promise: GuaranteeKind) -> Result<Report, RunError> {
-    run_job(machine, workers, promise, &Control::new(), |job| build(job, &job.log()))
+    run_job(machine, workers, promise, &Control::new(), |job| build(job, &job.log(), Slow::Before))
+}
+
+/// One life of the golden job with its slow steps behind the exchanges, so that records wait there for the barriers of checkpoints
+/// that are aligned like this.
+///
+/// # Errors
+/// What ended it.
+pub fn live_pressed(
+    machine: &Machine,
+    workers: usize,
+    alignment: Alignment,
+    control: &Control,
+) -> Result<Report, RunError> {
+    let mut options = options(machine, workers);
+    options.guarantee = Guarantee::ExactlyOnce(snapshots(alignment));
+    options.limits.channel_records = 48;
+    run_with(&options, control, |job| build(job, &job.log(), Slow::Behind))
 }
 
 /// One life of the golden job, on a log that is open already.
@@ -250,7 +267,7 @@ pub fn live_promising(machine: &Machine, workers: usize, promise: GuaranteeKind)
 /// What ended it.
 pub fn live_on(machine: &Machine, workers: usize, log: &LogHandle) -> Result<Report, RunError> {
     let log = log.clone();
-    run_job(machine, workers, GuaranteeKind::ExactlyOnce, &Control::new(), move |job| build(job, &log))
+    run_job(machine, workers, GuaranteeKind::ExactlyOnce, &Control::new(), move |job| build(job, &log, Slow::Before))
 }
 
 fn run_job(
@@ -260,34 +277,57 @@ fn run_job(
     control: &Control,
     build: impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + 'static,
 ) -> Result<Report, RunError> {
+    let mut options = options(machine, workers);
+    options.guarantee = match promise {
+        GuaranteeKind::AtMostOnce => Guarantee::AtMostOnce,
+        GuaranteeKind::AtLeastOnce => Guarantee::AtLeastOnce(snapshots(Alignment::Aligned)),
+        GuaranteeKind::ExactlyOnce => Guarantee::ExactlyOnce(snapshots(Alignment::Aligned)),
+    };
+    run_with(&options, control, build)
+}
+
+pub(crate) fn snapshots(alignment: Alignment) -> Snapshots {
+    let every = Snapshots::every(Duration::from_millis(2));
+    Snapshots { alignment, retained: 2, deltas_max: 2, merge_after: 1, declined_max: 2, ..every }
+}
+
+pub(crate) fn options(machine: &Machine, workers: usize) -> Options {
     let mut options = Options::new("golden", machine.dir());
     options.workers = workers;
     options.pin = false;
     options.restarts_max = 0;
     options.platform = machine.platform();
-    let snapshots = Snapshots {
-        retained: 2,
-        deltas_max: 2,
-        merge_after: 1,
-        declined_max: 2,
-        ..Snapshots::every(Duration::from_millis(2))
-    };
-    options.guarantee = match promise {
-        GuaranteeKind::AtMostOnce => Guarantee::AtMostOnce,
-        GuaranteeKind::AtLeastOnce => Guarantee::AtLeastOnce(snapshots),
-        GuaranteeKind::ExactlyOnce => Guarantee::ExactlyOnce(snapshots),
-    };
     // Little stands before a barrier, so that a run takes a dozen checkpoints and not three.
     options.limits.batch_records = 4;
     options.limits.channel_records = 8;
     options.limits.batches_per_step = 1;
-    let report = run(build, &options, control)?;
+    options
+}
+
+pub(crate) fn run_with(
+    options: &Options,
+    control: &Control,
+    build: impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + 'static,
+) -> Result<Report, RunError> {
+    let report = run(build, options, control)?;
     report.assert_balanced();
     Ok(report)
 }
 
+/// Where the golden job takes its time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slow {
+    /// Before the exchanges: what waits, waits in the log.
+    Before,
+    /// Behind them: what waits is under way.
+    Behind,
+}
+
 /// Slows a pipeline down, so that a few hundred records last for several checkpoints.
-fn pace<T>(_: &T) {
+pub(crate) fn pace(this: bool) {
+    if !this {
+        return;
+    }
     let clock = cutwater_platform::SystemClock::new();
     cutwater_platform::Clock::sleep(&clock, Duration::from_micros(100));
 }
@@ -296,12 +336,15 @@ fn text(record: &LogRecord) -> String {
     String::from_utf8_lossy(record.value.as_deref().unwrap_or_default()).into_owned()
 }
 
-fn build(job: &Job, log: &LogHandle) -> Result<(), BuildError> {
+fn build(job: &Job, log: &LogHandle, slow: Slow) -> Result<(), BuildError> {
+    let (before, behind) = (slow == Slow::Before, slow == Slow::Behind);
     job.source("clicks", log.read("clicks").until_latest())
-        .inspect(pace)
+        .inspect(move |_| pace(before))
         .map(|record| text(&record).parse::<u64>().expect("a number"))
         .key_value(|key| (key, ()))
         .count("count")
+        .overtakable_by(|(key, _): &(u64, u64)| *key)
+        .inspect(move |_| pace(behind))
         .sink(
             "counts",
             log.write("counts")
@@ -312,7 +355,7 @@ fn build(job: &Job, log: &LogHandle) -> Result<(), BuildError> {
 
     let (windows, late) = job
         .source("events", log.read("events").until_latest())
-        .inspect(pace)
+        .inspect(move |_| pace(before))
         .map(|record| {
             let line = text(&record);
             let numbers: Vec<i64> = line.split(' ').map(|n| n.parse().expect("a number")).collect();
@@ -324,7 +367,10 @@ fn build(job: &Job, log: &LogHandle) -> Result<(), BuildError> {
         .aggregate(
             "sums",
             || (0u64, 0u64),
-            |sum: &mut (u64, u64), event: &(i64, u64, u64)| *sum = (sum.0 + 1, sum.1 + event.2),
+            move |sum: &mut (u64, u64), event: &(i64, u64, u64)| {
+                pace(behind);
+                *sum = (sum.0 + 1, sum.1 + event.2);
+            },
             |key: &u64, window: Window, (n, sum)| format!("{} {key} {n} {sum}", window.start.0),
         )
         .with_late();
@@ -333,11 +379,11 @@ fn build(job: &Job, log: &LogHandle) -> Result<(), BuildError> {
     Ok(())
 }
 
-fn open(platform: &Platform) -> Log {
+pub(crate) fn open(platform: &Platform) -> Log {
     Log::open(platform, Path::new("data/log"), LogOptions::default()).expect("the log opens after any crash")
 }
 
-fn read(log: &Log, topic: &str) -> Vec<String> {
+pub(crate) fn read(log: &Log, topic: &str) -> Vec<String> {
     let Some(topic) = log.topic(topic) else { return vec![] };
     let mut lines = vec![];
     for partition in 0..topic.partitions {

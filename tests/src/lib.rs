@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod golden;
+pub mod meeting;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -21,6 +21,8 @@ pub enum Barriers {
     Aligned(Aligner),
     /// They hold nothing back.
     Gathered(Gatherer),
+    /// They may overtake records.
+    Overtaking(Overtaker),
 }
 
 impl Barriers {
@@ -32,6 +34,28 @@ impl Barriers {
         }
     }
 
+    /// Barrier(`n`) has arrived in the queue of `channel`.
+    ///
+    /// # Errors
+    /// If it can't follow what came before; nothing has changed then.
+    pub fn arrives(&mut self, channel: ChannelIndex, n: CheckpointId) -> Result<Arrival, AlignError> {
+        match self {
+            Barriers::Overtaking(overtaker) => overtaker.arrived(channel, n),
+            Barriers::Aligned(_) | Barriers::Gathered(_) => Ok(Arrival::Queue),
+        }
+    }
+
+    /// The end has arrived in the queue of `channel`.
+    ///
+    /// # Errors
+    /// If it had arrived before.
+    pub fn end_arrives(&mut self, channel: ChannelIndex) -> Result<(), AlignError> {
+        match self {
+            Barriers::Overtaking(overtaker) => overtaker.end_arrived(channel),
+            Barriers::Aligned(_) | Barriers::Gathered(_) => Ok(()),
+        }
+    }
+
     /// Barrier(`n`) has been reached on `channel`.
     ///
     /// # Errors
@@ -40,6 +64,7 @@ impl Barriers {
         match self {
             Barriers::Aligned(aligner) => aligner.barrier(channel, n),
             Barriers::Gathered(gatherer) => gatherer.barrier(channel, n),
+            Barriers::Overtaking(overtaker) => overtaker.reached(channel, n),
         }
     }
 
@@ -51,6 +76,7 @@ impl Barriers {
         match self {
             Barriers::Aligned(aligner) => aligner.end(channel),
             Barriers::Gathered(gatherer) => gatherer.end(channel),
+            Barriers::Overtaking(overtaker) => overtaker.end_reached(channel),
         }
     }
 
@@ -59,6 +85,7 @@ impl Barriers {
         match self {
             Barriers::Aligned(_) => None,
             Barriers::Gathered(gatherer) => gatherer.overdue(),
+            Barriers::Overtaking(overtaker) => overtaker.overdue(),
         }
     }
 
@@ -67,6 +94,7 @@ impl Barriers {
         match self {
             Barriers::Aligned(aligner) => aligner.held(channel),
             Barriers::Gathered(_) => false,
+            Barriers::Overtaking(overtaker) => overtaker.held(channel),
         }
     }
 
@@ -76,6 +104,7 @@ impl Barriers {
         match self {
             Barriers::Aligned(aligner) => aligner.aligning().map(|n| (n, aligner.awaited().collect())),
             Barriers::Gathered(gatherer) => gatherer.awaited(),
+            Barriers::Overtaking(overtaker) => overtaker.awaited(),
         }
     }
 
@@ -84,6 +113,7 @@ impl Barriers {
         match self {
             Barriers::Aligned(aligner) => aligner.aligning().is_some(),
             Barriers::Gathered(gatherer) => gatherer.is_gathering(),
+            Barriers::Overtaking(overtaker) => overtaker.coming().is_some(),
         }
     }
 }

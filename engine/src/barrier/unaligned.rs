@@ -194,6 +194,22 @@ impl Overtaker {
         self.recording
     }
 
+    /// The checkpoint that waits for barriers, and the channels whose barrier is missing: to be recorded to its end, or else to be
+    /// reached.
+    pub fn awaited(&self) -> Option<(CheckpointId, Vec<ChannelIndex>)> {
+        let missing = |is_missing: &dyn Fn(&Channel) -> bool| {
+            (0u32..)
+                .zip(&self.channels)
+                .filter(|(_, channel)| is_missing(channel))
+                .map(|(i, _)| ChannelIndex(i))
+                .collect()
+        };
+        match self.recording {
+            Some(n) => Some((n, missing(&|channel| !channel.has_arrived(n)))),
+            None => self.coming().map(|n| (n, missing(&|channel| channel.at == At::Open))),
+        }
+    }
+
     /// Whether the frames of `channel` must wait.
     pub fn held(&self, channel: ChannelIndex) -> bool {
         self.channels.get(channel.index()).is_some_and(|state| state.at == At::Held)

@@ -115,6 +115,25 @@ impl WatermarkMerger {
         self.set_idle(channel, false)
     }
 
+    /// The merged watermark is at least `t`, whoever said so: that of the instance whose channel state is being given back.
+    pub fn raise(&mut self, t: Watermark) -> Merged {
+        if t <= self.merged {
+            return Merged::Unchanged;
+        }
+        self.merged = t;
+        Merged::Advance(t)
+    }
+
+    /// What a channel has promised, and whether it is idle.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such channel.
+    pub fn channel(&self, channel: ChannelIndex) -> (Watermark, bool) {
+        let state = &self.channels[channel.index()];
+        (state.promised, state.idle)
+    }
+
     /// The merged watermark.
     pub fn current(&self) -> Watermark {
         self.merged

@@ -10,6 +10,7 @@
 //! * Manifest m lists everything prepared since the last manifest: its own committables and those of every checkpoint
 //!   declined in between, older ones first. The permit for m covers exactly those (I-6).
 //! * Manifests are published one at a time, in order; commits are acknowledged in order.
+//! * A manifest with records in flight is never the last: they are still to be processed.
 //! * A manifest is *final* if every instance in it says that it is exhausted. With the *last* manifest (final, or the
 //!   one a stop asked for) committed and nothing under way, the trigger closes.
 //! * What is a hint here (when to start) never decides what is correct; what is correct (what a manifest lists) never
@@ -340,7 +341,13 @@ impl Ledger {
                     let is_final = snapshots.iter().all(|snapshot| snapshot.exhausted);
                     let carried = std::mem::take(&mut self.carried);
                     let draft = ManifestDraft { checkpoint, snapshots, carried, is_final };
-                    self.last_drafted |= is_final || self.closing == Some(checkpoint);
+                    let in_flight = draft.snapshots.iter().any(|snapshot| snapshot.channel_state().is_some());
+                    if is_final || self.closing == Some(checkpoint) && !in_flight {
+                        self.last_drafted = true;
+                    } else {
+                        // What the barrier overtook is processed after it, and needs a checkpoint after it.
+                        self.came_to_nothing(checkpoint);
+                    }
                     self.publishing = Some(Publishing {
                         checkpoint,
                         committables: draft.committables(),

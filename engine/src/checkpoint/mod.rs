@@ -16,4 +16,4 @@ pub use patience::{OutOfPatience, Patience};
 pub use pending::{Accepted, DeclineReason, Incomplete, PendingCheckpoint, Settled, SnapshotReport};
 pub use permit::{Permit, Published};
 pub use retain::{BaseRecorded, Retirement, StoredManifest, retire, sweep};
-pub use snapshot_ref::{Blob, Committable, Counters, SnapshotRef, StateChain, StateFile, StateFileKind};
+pub use snapshot_ref::{Blob, CHANNEL_STATE, Committable, Counters, SnapshotRef, StateChain, StateFile, StateFileKind};

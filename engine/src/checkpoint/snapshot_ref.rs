@@ -21,8 +21,19 @@ pub struct SnapshotRef {
     pub committables: Vec<Committable>,
     /// Records counted since the job's first start; they roll back with the state.
     pub counters: Counters,
-    /// True if this instance will never again produce a record of its own (an exhausted source; true for all others).
+    /// True if nothing more will come of this instance's own: an exhausted source, or any other instance that has no record
+    /// in flight before it.
     pub exhausted: bool,
+}
+
+/// The name under which the records in flight before an instance stand among its chains. No state of an operator can have it.
+pub const CHANNEL_STATE: &str = "+in-flight";
+
+impl SnapshotRef {
+    /// The frames that its barrier overtook, if it did.
+    pub fn channel_state(&self) -> Option<&StateChain> {
+        self.chains.iter().find(|chain| chain.name == CHANNEL_STATE)
+    }
 }
 
 /// The files of one named state of one instance: a base and the deltas on top of it, oldest first.

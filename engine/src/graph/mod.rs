@@ -7,6 +7,7 @@
 //! Reading order: [`time_mode`] (what is known about time, as a type), [`job`] and [`stream`] (the handles), [`stage`]
 //! (stateless steps that become one operator), [`node`] (what is recorded), [`validate`], [`plan`].
 
+pub(crate) mod codec;
 pub mod job;
 pub mod node;
 pub mod plan;

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::config::GuaranteeKind;
 use crate::element::Batch;
 use crate::error::{BuildError, SourceError};
 use crate::exchange::GroupAssignment;
+use crate::graph::codec::EdgeCodec;
 use crate::graph::job::{Environment, Job};
 use crate::graph::stream::Stream;
 use crate::graph::time_mode::TimeMode;
@@ -76,6 +78,8 @@ pub(crate) struct InputEdge {
     pub(crate) from: OperatorId,
     pub(crate) port: usize,
     pub(crate) route: Route,
+    /// Turns its records into bytes; without it no barrier overtakes them.
+    pub(crate) codec: Option<Rc<dyn EdgeCodec>>,
 }
 
 /// How records find the worker that gets them.

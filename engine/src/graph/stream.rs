@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::element::{Batch, Data};
 use crate::error::{BuildError, OperatorError, SinkError};
 use crate::exchange::{CanonicalKey, GroupAssignment, KeyGroups, group_of};
+use crate::graph::codec::{EdgeCodec, KeyHash, KeyedCodec, LocalCodec};
 use crate::graph::job::Job;
 use crate::graph::node::{InputEdge, Make, Node, OperatorSetup, Outputs, Route, Splitter};
 use crate::graph::stage::{Chain, ChainOperator, StageCounts};
@@ -28,6 +30,8 @@ pub struct Stream<T: 'static, M: TimeMode = Untimed> {
     /// Stateless steps since that port; at first it only gives the records their type back.
     chain: Chain<M::Of<T>>,
     stages: Vec<&'static str>,
+    /// Turns the records of that port into bytes, if they may be overtaken.
+    codec: Option<Rc<dyn EdgeCodec>>,
 }
 
 impl<T: 'static, M: TimeMode> fmt::Debug for Stream<T, M> {
@@ -43,7 +47,57 @@ where
     pub(crate) fn from_port(job: Job, node: OperatorId, port: usize, _: PhantomData<(T, M)>) -> Stream<T, M> {
         // Records between two steps may be of any type; only those that cross from one operator to the next must be `Send`.
         let chain = Box::new(|batch: Batch, _: &mut StageCounts| batch.take::<M::Of<T>>());
-        Stream { job, node, port, chain, stages: vec![] }
+        Stream { job, node, port, chain, stages: vec![], codec: None }
+    }
+
+    /// Lets barriers of *unaligned* checkpoints overtake the records that wait here, between this operator and the next on the same
+    /// worker; they then stand in the snapshot. Say it where records wait: before a slow sink, or between a source and the
+    /// steps before a `key_by`. Streams between workers need not say it.
+    ///
+    /// Without it, few records wait here while checkpoints are unaligned, and barriers wait for them. With aligned
+    /// checkpoints it changes nothing, but that stateless steps before and after it become two operators.
+    ///
+    /// A checkpoint with such records in flight can be restored with the same number of workers only, because nobody knows to
+    /// which worker they belong; behind keyed operators use [`Stream::overtakable_by`].
+    ///
+    /// ```
+    /// use cutwater_engine::graph::Stream;
+    ///
+    /// fn to_a_slow_sink(rows: Stream<(u64, String)>) {
+    ///     rows.overtakable().discard();
+    /// }
+    /// ```
+    pub fn overtakable(self) -> Stream<T, M>
+    where
+        M::Of<T>: Data,
+    {
+        self.with_codec(None)
+    }
+
+    /// As [`Stream::overtakable`], for records that come from a keyed operator on this worker: `key` gives the key by which it is
+    /// divided, so that a restore with another number of workers finds their new place.
+    ///
+    /// ```
+    /// use cutwater_engine::graph::Stream;
+    ///
+    /// fn counts_to_a_slow_sink(counts: Stream<(u64, u64)>) {
+    ///     counts.overtakable_by(|row| row.0).discard();
+    /// }
+    /// ```
+    pub fn overtakable_by<K: CanonicalKey>(self, key: impl Fn(&T) -> K + 'static) -> Stream<T, M>
+    where
+        M::Of<T>: Data,
+    {
+        self.with_codec(Some(Box::new(move |record| key(M::value(record)).key_hash())))
+    }
+
+    fn with_codec(self, key_hash: Option<KeyHash<M::Of<T>>>) -> Stream<T, M>
+    where
+        M::Of<T>: Data,
+    {
+        let mut closed = self.close();
+        closed.codec = Some(Rc::new(LocalCodec::<M::Of<T>>::new(key_hash)));
+        closed
     }
 
     /// Lets the stream lead nowhere: its records are counted and dropped.
@@ -165,7 +219,7 @@ where
     /// Closes the chain of stateless steps into an operator and gives the edge from it.
     fn into_edge(self) -> InputEdge {
         let closed = self.close();
-        InputEdge { from: closed.node, port: closed.port, route: Route::Local }
+        InputEdge { from: closed.node, port: closed.port, route: Route::Local, codec: closed.codec }
     }
 
     /// The same stream with its stateless steps in an operator of their own.
@@ -174,7 +228,7 @@ where
             return self;
         }
         let chain = self.chain;
-        let edge = InputEdge { from: self.node, port: self.port, route: Route::Local };
+        let edge = InputEdge { from: self.node, port: self.port, route: Route::Local, codec: self.codec };
         let kind = self.stages.join(", ");
         let name = self.job.auto_name("chain");
         let make = move |_: &OperatorSetup| Ok(Box::new(ChainOperator { chain }) as Box<dyn Operator>);
@@ -190,10 +244,10 @@ impl<T: 'static, M: TimeMode> Stream<T, M> {
         kind: &'static str,
         mut f: impl FnMut(Vec<M::Of<T>>, &mut StageCounts) -> Vec<M2::Of<U>> + 'static,
     ) -> Stream<U, M2> {
-        let Stream { job, node, port, mut chain, mut stages } = self;
+        let Stream { job, node, port, mut chain, mut stages, codec } = self;
         stages.push(kind);
         let chain: Chain<M2::Of<U>> = Box::new(move |batch, counts| f(chain(batch, counts), counts));
-        Stream { job, node, port, chain, stages }
+        Stream { job, node, port, chain, stages, codec }
     }
 
     /// Divides the stream by a key: equal keys meet on one worker from here on. `split` gives each record's key and value.
@@ -245,7 +299,8 @@ where
         let job = self.rows.job.clone();
         let closed = self.rows.close();
         let route = Route::ByKey(Box::new(|| Box::new(KeySplitter::<K, M::Of<T>>::default())));
-        let edge = InputEdge { from: closed.node, port: closed.port, route };
+        let codec: Rc<dyn EdgeCodec> = Rc::new(KeyedCodec::<K, M::Of<T>>::default());
+        let edge = InputEdge { from: closed.node, port: closed.port, route, codec: Some(codec) };
         job.add(name.into(), kind, vec![edge], outputs, Make::Operator(Box::new(make)))
     }
 }

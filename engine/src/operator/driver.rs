@@ -8,19 +8,25 @@
 //! * Records are taken only while there is room downstream. Watermarks are taken too, but what an operator says at them
 //!   (a window's results) is under the same rule. Barriers and `End` are taken always.
 //! * A unit of credit comes back when its frame has been handled, not before.
-//! * After [`Effect::Cut`] nothing more happens in that step, so that the snapshot is taken exactly there.
+//! * After [`Effect::Cut`] or [`Effect::Overtook`] nothing more happens in that step, so that the snapshot is taken exactly there.
+//! * What was in flight before a restore is handled before anything new. It costs no credit: nobody of this attempt sent it.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::Duration;
 
-use crate::barrier::{Alignment, Barriers, Merged, WatermarkMerger};
+use crate::barrier::{AlignError, Alignment, Arrival, Barriers, Merged, WatermarkMerger};
 use crate::checkpoint::Counters;
 use crate::element::{Batch, Body};
 use crate::error::OperatorError;
 use crate::exchange::{ChannelIndex, Processed};
+use crate::graph::codec::EdgeCodec;
 use crate::id::CheckpointId;
+use crate::in_flight::Restored;
 use crate::operator::context::{Context, Produced};
+use crate::operator::overtaking::Overtaking;
 use crate::operator::{Flow, Operator};
+use crate::state::FrozenState;
 use crate::time::Watermark;
 
 /// What the wiring does after a step, in order.
@@ -32,6 +38,10 @@ pub(crate) enum Effect {
     Control(Body),
     /// The cut for this checkpoint: forward its barrier on all outputs, then take the snapshot.
     Cut(CheckpointId),
+    /// The same, before records that stand before the barrier: they follow as [`Effect::Captured`].
+    Overtook(CheckpointId),
+    /// The channel state of that cut, whole; `None` if nothing was in flight.
+    Captured(CheckpointId, Option<FrozenState>),
     /// Nothing will follow: forward `End`.
     Ended,
 }
@@ -70,6 +80,12 @@ pub(crate) struct Driver {
     /// Barriers that were reached.
     reached: u64,
     merger: WatermarkMerger,
+    /// Where barriers may overtake records.
+    overtaking: Option<Overtaking>,
+    /// What was in flight before the attempt, first to last.
+    restored: VecDeque<Restored>,
+    /// A frame that came out of its order.
+    misplaced: Option<AlignError>,
     unfinished: Option<Unfinished>,
     produced: VecDeque<Produced>,
     turn: usize,
@@ -98,6 +114,9 @@ impl Driver {
             barriers,
             reached: 0,
             merger: WatermarkMerger::new(channels, Watermark::MIN),
+            overtaking: None,
+            restored: VecDeque::new(),
+            misplaced: None,
             unfinished: None,
             produced: VecDeque::new(),
             turn: 0,
@@ -109,8 +128,23 @@ impl Driver {
     /// Nothing will come on these channels until they say otherwise; see [`WatermarkMerger::expect_idle`].
     pub(crate) fn expect_idle(&mut self, channels: impl IntoIterator<Item = usize>) {
         for channel in channels {
-            self.merger.expect_idle(ChannelIndex(u32::try_from(channel).expect("fewer than 2^32 channels")));
+            self.merger.expect_idle(channel_index(channel));
         }
+    }
+
+    /// Lets barriers overtake records of the input ports that have a codec, when `patience` is over.
+    pub(crate) fn overtake_after(&mut self, patience: Duration, codecs: Vec<Option<Rc<dyn EdgeCodec>>>) {
+        self.overtaking = Some(Overtaking::new(patience, codecs));
+    }
+
+    /// What was in flight before this attempt; to be handled before anything new.
+    pub(crate) fn replay(&mut self, restored: Vec<Restored>) {
+        self.restored = restored.into();
+    }
+
+    /// True while something that was in flight before this attempt is still to be handled.
+    pub(crate) fn is_replaying(&self) -> bool {
+        !self.restored.is_empty()
     }
 
     /// Lets the operator say what it has to say before the first frame.
@@ -124,7 +158,24 @@ impl Driver {
 
     /// A frame has come; control frames between records keep their place.
     pub(crate) fn enqueue(&mut self, channel: usize, body: Body) {
-        self.queues[channel].push_back(body);
+        let at = channel_index(channel);
+        let arrival = match &body {
+            Body::Barrier(n) => self.barriers.arrives(at, *n),
+            Body::End => self.barriers.end_arrives(at).map(|()| Arrival::Queue),
+            Body::Empty | Body::Records(_) | Body::Watermark(_) | Body::Idle | Body::Active => {
+                if let (Barriers::Overtaking(machine), Some(overtaking)) = (&self.barriers, &mut self.overtaking)
+                    && machine.records(at)
+                {
+                    overtaking.arrives(channel);
+                }
+                Ok(Arrival::Queue)
+            }
+        };
+        match arrival {
+            Ok(Arrival::Queue) => self.queues[channel].push_back(body),
+            Ok(Arrival::Passed) => self.processed[channel].barriers += 1,
+            Err(misplaced) => _ = self.misplaced.get_or_insert(misplaced),
+        }
     }
 
     /// What has been handled per channel since this was last asked.
@@ -151,13 +202,33 @@ impl Driver {
         self.barriers.awaited()
     }
 
-    /// When the operator wants to be woken, as a point of `now`.
-    pub(crate) fn wake_at(&self) -> Option<Duration> {
-        self.wake_at
+    /// When there is something to do without a frame, as a point of `now`: the operator wants to be woken, or the patience with
+    /// a barrier ends.
+    pub(crate) fn wake_at(&self, now: Duration) -> Option<Duration> {
+        let patience = self.overtaking.as_ref().and_then(|overtaking| overtaking.ends_at(now));
+        self.wake_at.into_iter().chain(patience).min()
     }
 
     /// Handles at most `frames` frames. `room` is how many records may still be sent downstream.
     pub(crate) fn step(
+        &mut self,
+        frames: usize,
+        room: usize,
+        now: Duration,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Outcome, OperatorError> {
+        if let Some(misplaced) = self.misplaced.take() {
+            return Err(OperatorError::Failed(misplaced.to_string()));
+        }
+        if let (Barriers::Overtaking(machine), Some(overtaking)) = (&self.barriers, &mut self.overtaking) {
+            overtaking.record(machine.recording().is_some(), &self.restored, &self.queues, effects);
+        }
+        let outcome = self.handle(frames, room, now, effects)?;
+        let late = self.overtaking.as_ref().is_some_and(Overtaking::has_to_write);
+        Ok(if late { Outcome::More } else { outcome })
+    }
+
+    fn handle(
         &mut self,
         mut frames: usize,
         mut room: usize,
@@ -180,13 +251,30 @@ impl Driver {
                 effects.push(Effect::Cut(n));
                 return Ok(Outcome::More);
             }
+            if self.overtake(now, effects) {
+                return Ok(Outcome::More);
+            }
+            if !self.restored.is_empty() {
+                if room == 0 {
+                    return Ok(Outcome::Waiting);
+                }
+                if frames == 0 {
+                    return Ok(Outcome::More);
+                }
+                frames -= 1;
+                room = self.replay_one(room, now, effects)?;
+                continue;
+            }
             let Some(channel) = self.next_channel(room) else { return Ok(Outcome::Waiting) };
             if frames == 0 {
                 return Ok(Outcome::More);
             }
             frames -= 1;
+            if let (Some(overtaking), Some(body)) = (&mut self.overtaking, self.queues[channel].front()) {
+                overtaking.takes(channel, body);
+            }
             let Some(body) = self.queues[channel].pop_front() else { return Ok(Outcome::Waiting) };
-            let at = ChannelIndex(u32::try_from(channel).expect("fewer than 2^32 channels"));
+            let at = channel_index(channel);
             match body {
                 Body::Empty => {}
                 Body::Records(batch) => {
@@ -226,12 +314,64 @@ impl Driver {
         Ok(if room > 0 { Outcome::More } else { Outcome::Waiting })
     }
 
+    /// Cuts before the records that a barrier waits for, if it may and has waited for long enough.
+    fn overtake(&mut self, now: Duration, effects: &mut Vec<Effect>) -> bool {
+        let (Barriers::Overtaking(machine), Some(overtaking)) = (&mut self.barriers, &mut self.overtaking) else {
+            return false;
+        };
+        if !overtaking.is_due(machine.coming(), now) || machine.overtakable().is_none() {
+            return false;
+        }
+        let held: Vec<bool> = (0..self.queues.len()).map(|channel| machine.held(channel_index(channel))).collect();
+        let Some(n) = machine.overtake() else { return false };
+        // The one before has arrived everywhere, or nothing could be overtaken now.
+        overtaking.close(&self.restored, &self.queues, effects);
+        let mut before = vec![];
+        for (channel, queue) in self.queues.iter_mut().enumerate() {
+            let end = queue.iter().position(|body| match body {
+                Body::Barrier(found) => *found == n,
+                Body::End => true,
+                _ => false,
+            });
+            // The barrier of a held channel has been taken out: all that is there stands behind it.
+            before.push(if held[channel] { 0 } else { end.unwrap_or(queue.len()) });
+            if let Some(end) = end.filter(|end| matches!(queue[*end], Body::Barrier(_))) {
+                queue.remove(end);
+                self.processed[channel].barriers += 1;
+            }
+        }
+        overtaking.cut(n, &self.port_of, &self.merger, self.restored.len(), &before);
+        effects.push(Effect::Overtook(n));
+        true
+    }
+
+    /// Handles the first of what was in flight before the attempt.
+    fn replay_one(&mut self, room: usize, now: Duration, effects: &mut Vec<Effect>) -> Result<usize, OperatorError> {
+        if let (Some(overtaking), Some(frame)) = (&mut self.overtaking, self.restored.front()) {
+            overtaking.takes_restored(frame);
+        }
+        match self.restored.pop_front() {
+            Some(Restored::Records { channel, batch }) => {
+                let port = self.port_of[channel];
+                self.counters.consumed[port] += batch.len() as u64;
+                self.call(room, now, Unfinished::NoFrame, effects, |op, cx| op.on_batch(port, batch, cx))
+            }
+            Some(Restored::Watermark(t)) => match self.merger.raise(t) {
+                Merged::Advance(t) => {
+                    self.call(room, now, Unfinished::NoFrame, effects, |op, cx| op.on_watermark(t, cx))
+                }
+                _ => Ok(room),
+            },
+            None => Ok(room),
+        }
+    }
+
     /// The next channel whose first frame may be handled now, in turn.
     fn next_channel(&mut self, room: usize) -> Option<usize> {
         let channels = self.queues.len();
         for step in 0..channels {
             let channel = (self.turn + step) % channels;
-            let at = ChannelIndex(u32::try_from(channel).expect("fewer than 2^32 channels"));
+            let at = channel_index(channel);
             let may = match self.queues[channel].front() {
                 None => false,
                 Some(Body::Records(_) | Body::Watermark(_)) => room > 0,
@@ -315,6 +455,10 @@ impl Driver {
         }
         Ok(room)
     }
+}
+
+fn channel_index(channel: usize) -> ChannelIndex {
+    ChannelIndex(u32::try_from(channel).expect("fewer than 2^32 channels"))
 }
 
 #[cfg(test)]

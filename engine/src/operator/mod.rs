@@ -11,6 +11,7 @@
 
 pub mod context;
 pub(crate) mod driver;
+mod overtaking;
 pub mod testing;
 
 use std::cell::RefCell;

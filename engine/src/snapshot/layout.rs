@@ -17,7 +17,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::checkpoint::StateFileKind;
+use crate::checkpoint::{CHANNEL_STATE, StateFileKind};
 use crate::id::{Attempt, CheckpointId, InstanceId, OperatorId, WorkerIndex};
 
 /// File with the job's id.
@@ -60,6 +60,11 @@ impl StateName {
             && !name.starts_with('.')
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
         if fits { Ok(StateName(name.to_owned())) } else { Err(BadStateName { name: name.to_owned() }) }
+    }
+
+    /// The name of channel state, which no operator can give.
+    pub(crate) fn channel_state() -> StateName {
+        StateName(CHANNEL_STATE.to_owned())
     }
 
     /// The name.
@@ -115,7 +120,10 @@ impl StateFileName {
         let attempt = Attempt(parts.next()?.strip_prefix('a')?.parse().ok()?);
         let operator = OperatorId(parts.next()?.strip_prefix('o')?.parse().ok()?);
         let worker = WorkerIndex(parts.next()?.strip_prefix('w')?.parse().ok()?);
-        let state = StateName::new(parts.next()?).ok()?;
+        let state = match parts.next()? {
+            CHANNEL_STATE => StateName::channel_state(),
+            name => StateName::new(name).ok()?,
+        };
         let parsed = StateFileName { checkpoint, attempt, instance: InstanceId { operator, worker }, state, kind };
         (parsed.to_string() == name).then_some(parsed)
     }
@@ -231,6 +239,9 @@ mod tests {
             assert_eq!(parse_attempt_name(&attempt_name(attempt)), Some(attempt));
             assert_eq!(parse_base_name(&base_name(attempt)), Some(attempt));
         }
+        let in_flight = StateFileName { state: StateName::channel_state(), ..example(12, "x", StateFileKind::Base) };
+        assert_eq!(StateFileName::parse(&in_flight.to_string()), Some(in_flight));
+        assert!(StateName::new(CHANNEL_STATE).is_err(), "no operator's state can have this name");
         assert_eq!(
             example(12, "counts", StateFileKind::Delta).to_string(),
             "000000000012-a000003-o0002-w0001-counts.delta"

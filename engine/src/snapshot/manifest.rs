@@ -33,7 +33,7 @@ pub struct Manifest {
     pub checkpoint: CheckpointId,
     /// True if every split of every source is exhausted: nothing will follow.
     pub is_final: bool,
-    /// Whether its barriers were aligned, so that it holds the effect of exactly the records before them (I-4); false in an
+    /// Whether it holds, with its channel state, the effect of exactly the records before its barriers (I-4); false in an
     /// at-least-once job.
     pub exact: bool,
     /// Number of workers.

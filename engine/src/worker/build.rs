@@ -5,7 +5,7 @@
 //! coordinator.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,13 +19,15 @@ use timely::dataflow::{Scope, Stream as TimelyStream};
 use timely::progress::operate::FrontierInterest;
 use timely::worker::Worker;
 
-use crate::barrier::Barriers;
+use crate::barrier::{Barriers, Overtaker};
 use crate::checkpoint::{Counters, Permit};
 use crate::config::{GuaranteeKind, Limits, Snapshots};
 use crate::exchange::GroupAssignment;
 use crate::graph::OperatorSetup;
+use crate::graph::codec::EdgeCodec;
 use crate::graph::node::{InputEdge, Make, Node, Route};
 use crate::id::{CheckpointId, InstanceId, OperatorId, WorkerIndex};
+use crate::in_flight::Restored;
 use crate::observe::{InstanceName, Progress};
 use crate::operator::Operator;
 use crate::operator::driver::Driver;
@@ -42,6 +44,7 @@ use crate::worker::offload::Offload;
 use crate::worker::place::{Alarm, Alarms};
 use crate::worker::ports::{Ack, AckOutput, EdgeOutput, Ports};
 use crate::worker::program::adopt;
+use crate::worker::replay::Port;
 use crate::worker::restore::Restore;
 use crate::worker::snapshotting::Snapshotting;
 use crate::worker::source::SourceInstance;
@@ -69,6 +72,37 @@ pub(crate) struct Parts {
     pub(crate) commit_groups: HashMap<OperatorId, String>,
     /// For each output port that is read, how many receivers it has.
     pub(crate) readers: HashMap<OperatorId, HashMap<usize, usize>>,
+    /// Output ports whose records no barrier may overtake, in a job where barriers overtake records.
+    pub(crate) fixed: HashSet<(OperatorId, usize)>,
+}
+
+/// Batches that may wait where a barrier must wait for them although it overtakes records elsewhere: enough to keep both
+/// sides busy.
+const FIXED_BATCHES: usize = 4;
+
+impl Parts {
+    /// How long a barrier waits before it overtakes records, if it ever does.
+    fn patience(&self) -> Option<std::time::Duration> {
+        let exact = self.guarantee == GuaranteeKind::ExactlyOnce;
+        self.snapshots.as_ref().filter(|_| exact).and_then(|(config, _)| config.alignment.patience())
+    }
+
+    /// How many records may be under way on an edge.
+    fn channel_records(&self, from: OperatorId, port: usize) -> usize {
+        match self.fixed.contains(&(from, port)) {
+            true => self.limits.channel_records.min(FIXED_BATCHES * self.limits.batch_records),
+            false => self.limits.channel_records,
+        }
+    }
+
+    fn barriers(&self, ports: &[Option<Rc<dyn EdgeCodec>>], port_of: &[usize]) -> Barriers {
+        let first = self.restore.closing_barrier(self.first).unwrap_or(self.first);
+        if self.patience().is_none() {
+            return Barriers::new(self.guarantee, port_of.len(), first);
+        }
+        let fixed: Vec<bool> = port_of.iter().map(|port| ports[*port].is_none()).collect();
+        Barriers::Overtaking(Overtaker::new(&fixed, first, self.first))
+    }
 }
 
 /// A node whose operator has been made.
@@ -82,7 +116,7 @@ pub(crate) struct Made {
 
 enum MadeBody {
     Source { driver: Box<dyn SourceDriver>, splits: Vec<SplitState> },
-    Operator { operator: Box<dyn Operator>, chains: Vec<Chain> },
+    Operator { operator: Box<dyn Operator>, chains: Vec<Chain>, restored: Vec<Restored> },
 }
 
 /// Makes and restores this worker's operators.
@@ -97,7 +131,12 @@ pub(crate) fn make(nodes: Vec<Node>, parts: &Parts, setup: &OperatorSetup) -> Re
                 let mut operator = make(&setup)?;
                 adopt(operator.as_mut(), &name, &migrations)?;
                 let chains = parts.restore.operator(instance, &name, operator.as_mut())?;
-                MadeBody::Operator { operator, chains }
+                let port = |edge: &InputEdge| Port {
+                    by_key: matches!(edge.route, Route::ByKey(_)),
+                    codec: edge.codec.clone(),
+                };
+                let restored = parts.restore.in_flight(instance, &inputs.iter().map(port).collect::<Vec<_>>())?;
+                MadeBody::Operator { operator, chains, restored }
             }
         };
         made.push(Made { id, name, inputs, outputs, body });
@@ -172,7 +211,9 @@ impl<'s> Build<'s, '_> {
         self.names.insert(id, name.clone());
         match body {
             MadeBody::Source { driver, splits } => self.source(id, name, driver, splits),
-            MadeBody::Operator { operator, chains } => self.operator(id, name, inputs, outputs, operator, chains),
+            MadeBody::Operator { operator, chains, restored } => {
+                self.operator(id, name, inputs, outputs, operator, chains, restored);
+            }
         }
     }
 
@@ -192,8 +233,10 @@ impl<'s> Build<'s, '_> {
             let edge = receivers.map(|receivers| {
                 let activator = self.scope.activator_for(address.clone());
                 let checkpoints = self.parts.snapshots.as_ref().map_or(1, |(s, _)| s.uncommitted_max);
-                let checkpoints = u32::try_from(checkpoints).unwrap_or(u32::MAX - 1);
-                OutEdge::new(receivers, self.parts.limits.channel_records, checkpoints, activator)
+                // The barrier that closes the checkpoint gone back to may be under way besides.
+                let closing = u64::from(self.parts.restore.closing_barrier(self.parts.first).is_some());
+                let checkpoints = u32::try_from(checkpoints.saturating_add(closing)).unwrap_or(u32::MAX - 1);
+                OutEdge::new(receivers, self.parts.channel_records(id, port), checkpoints, activator)
             });
             if let Some(edge) = &edge {
                 let sender_address = address.clone();
@@ -231,6 +274,7 @@ impl<'s> Build<'s, '_> {
         let (limits, ended, progress) = (parts.limits, parts.ended.clone(), parts.progress.clone());
         let (from, crash, clock) = (parts.worker.0, parts.platform.crash.clone(), parts.platform.clock.clone());
         parts.progress.standings().join(instance, &name, vec![]);
+        let closing = parts.restore.closing_barrier(first);
         builder.build(move |capabilities| {
             let mut source = SourceInstance {
                 id: instance,
@@ -256,6 +300,9 @@ impl<'s> Build<'s, '_> {
                     if let Some((splits, waker)) = to_open.take() {
                         source.driver.open(splits, waker)?;
                         source.crash.reach("source.opened");
+                        if let Some(n) = closing {
+                            source.ports.closing_barrier(n);
+                        }
                     }
                     let mut due = vec![];
                     if let Some(barriers) = &mut barriers {
@@ -281,6 +328,7 @@ impl<'s> Build<'s, '_> {
         });
     }
 
+    #[expect(clippy::too_many_arguments, reason = "called once, from the place that has all of this in hand")]
     fn operator(
         &mut self,
         id: OperatorId,
@@ -289,6 +337,7 @@ impl<'s> Build<'s, '_> {
         outputs: usize,
         operator: Box<dyn Operator>,
         chains: Vec<Chain>,
+        restored: Vec<Restored>,
     ) {
         let parts = self.parts;
         let instance = InstanceId { operator: id, worker: parts.worker };
@@ -298,7 +347,8 @@ impl<'s> Build<'s, '_> {
         let senders = self.senders(&inputs);
         let standing = parts.progress.standings().join(instance, &name, senders);
         let (mut unread, mut unread_channels) = (vec![true; parts.assignment.workers().get() as usize], vec![]);
-        for (port, InputEdge { from, port: from_port, route }) in inputs.into_iter().enumerate() {
+        let codecs: Vec<_> = inputs.iter().map(|edge| edge.codec.clone()).collect();
+        for (port, InputEdge { from, port: from_port, route, .. }) in inputs.into_iter().enumerate() {
             let open = self.open.remove(&(from, from_port)).expect("an operator comes after those it reads from");
             let senders = &self.unread[&from];
             match route {
@@ -320,8 +370,12 @@ impl<'s> Build<'s, '_> {
         }
         let readers = self.readers(id);
         let (data, ack) = self.outputs(&mut builder, id, outputs, &readers);
-        let barriers = Barriers::new(parts.guarantee, port_of.len(), parts.first);
+        let barriers = parts.barriers(&codecs, &port_of);
         let mut driver = Driver::new(operator, port_of, outputs, barriers, parts.limits.batch_records);
+        if let Some(patience) = parts.patience() {
+            driver.overtake_after(patience, codecs);
+        }
+        driver.replay(restored);
         driver.counters = parts.restore.counters(id, driver.counters.clone());
         driver
             .expect_idle(unread_channels.iter().enumerate().filter(|(_, unread)| **unread).map(|(channel, _)| channel));
@@ -359,8 +413,8 @@ impl<'s> Build<'s, '_> {
         builder.build(move |capabilities| {
             let ports = Ports::new(from, data, ack, capabilities, first);
             let mut instance = Instance::new(
-                instance, name, driver, ports, in_edges, snapshots, offload, limits, clock, activator, ended, crash,
-                standing,
+                instance, name, driver, ports, in_edges, first, snapshots, offload, limits, clock, activator, ended,
+                crash, standing,
             );
             move |_frontiers| {
                 if attempt.is_over() {

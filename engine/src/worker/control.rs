@@ -54,7 +54,7 @@ pub(crate) struct Plane {
     pub(crate) retained: usize,
     pub(crate) patience: Rc<RefCell<Patience>>,
     pub(crate) retained_for: Duration,
-    /// Whether barriers are aligned.
+    /// Whether a manifest holds the effect of exactly the records before its barriers.
     pub(crate) exact: bool,
     pub(crate) plan: PlanIdentity,
     pub(crate) workers: u32,

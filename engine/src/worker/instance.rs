@@ -20,7 +20,7 @@ use crate::worker::edge::InEdge;
 use crate::worker::offload::Offload;
 use crate::worker::place::Alarm;
 use crate::worker::ports::Ports;
-use crate::worker::snapshotting::Snapshotting;
+use crate::worker::snapshotting::{InFlight, Snapshotting};
 
 /// Counters of all instances of a worker, filled in when each has ended.
 pub(crate) type FinalCounters = Rc<RefCell<Vec<(InstanceId, Counters)>>>;
@@ -34,6 +34,8 @@ pub(crate) struct Instance {
     inputs: Vec<InEdge>,
     /// For each input the number of its first channel.
     first_channel: Vec<usize>,
+    /// Barriers below this one close the checkpoint that was gone back to.
+    first: CheckpointId,
     /// `None` without checkpoints.
     snapshots: Option<Snapshotting>,
     offload: Rc<Offload>,
@@ -59,6 +61,7 @@ impl Instance {
         driver: Driver,
         ports: Ports,
         inputs: Vec<InEdge>,
+        first: CheckpointId,
         snapshots: Option<Snapshotting>,
         offload: Rc<Offload>,
         limits: Limits,
@@ -81,6 +84,7 @@ impl Instance {
             ports,
             inputs,
             first_channel,
+            first,
             snapshots,
             offload,
             limits,
@@ -121,6 +125,9 @@ impl Instance {
             let moved = !effects.is_empty();
             self.carry_out(&mut effects)?;
             self.effects = effects;
+            if self.driver.is_replaying() {
+                self.crash.reach("operator.replaying");
+            }
             if self.driver.is_aligning() {
                 self.crash.reach("operator.barrier-on-some-inputs");
             }
@@ -143,7 +150,7 @@ impl Instance {
         if self.snapshots.as_ref().is_some_and(Snapshotting::is_sweeping) {
             self.activator.activate();
         }
-        if let Some(at) = self.driver.wake_at() {
+        if let Some(at) = self.driver.wake_at(now) {
             self.activator.activate_after(at.saturating_sub(now));
         }
         Ok(())
@@ -168,15 +175,18 @@ impl Instance {
             match effect {
                 Effect::Records(port, batch) => self.ports.records(port, batch),
                 Effect::Control(body) => self.ports.signal(&body),
-                Effect::Cut(n) => {
-                    self.ports.barrier(n);
-                    let Some(snapshots) = &mut self.snapshots else {
-                        return Err(Failure::Fatal(format!("{}: a barrier in a job without checkpoints", self.name)));
-                    };
-                    let met = self.met.pop_front_if(|(met, _)| *met <= n);
-                    let reached = met.map_or_else(|| self.clock.monotonic(), |(_, at)| at);
-                    snapshots.cut(n, self.driver.operator.as_mut(), &self.driver.counters, reached)?;
-                    snapshots.advance(self.limits.sweep_words, &self.offload);
+                Effect::Cut(n) if n < self.first => self.ports.closing_barrier(n),
+                Effect::Cut(n) => self.cut(n, InFlight::Nothing)?,
+                Effect::Overtook(n) => {
+                    self.cut(n, InFlight::Follows)?;
+                    self.crash.reach("operator.overtook");
+                }
+                Effect::Captured(n, state) => {
+                    if let Some(snapshots) = &mut self.snapshots {
+                        snapshots.in_flight(n, state);
+                        self.crash.reach("operator.captured");
+                        snapshots.advance(self.limits.sweep_words, &self.offload);
+                    }
                 }
                 Effect::Ended => {
                     self.ports.end();
@@ -184,6 +194,18 @@ impl Instance {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn cut(&mut self, n: CheckpointId, in_flight: InFlight) -> Result<(), Failure> {
+        self.ports.barrier(n);
+        let Some(snapshots) = &mut self.snapshots else {
+            return Err(Failure::Fatal(format!("{}: a barrier in a job without checkpoints", self.name)));
+        };
+        let met = self.met.pop_front_if(|(met, _)| *met <= n);
+        let reached = met.map_or_else(|| self.clock.monotonic(), |(_, at)| at);
+        snapshots.cut(n, in_flight, self.driver.operator.as_mut(), &self.driver.counters, reached)?;
+        snapshots.advance(self.limits.sweep_words, &self.offload);
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 //!   outlook    what a start would find, without one
 //!   program    what a built job keeps, for the upgrade check
 //!   restore    what a worker gets back          build      recorded graph -> timely operators
+//!   replay     the records in flight that an instance gets back
 //!   instance, source, ports, snapshotting       one operator instance at run time
 //!   edge, frame                                 what travels between instances, and credit on its way back
 //!   control                                     trigger, coordinator, committer, janitor
@@ -29,6 +30,7 @@ mod place;
 mod ports;
 mod program;
 mod recover;
+mod replay;
 mod restore;
 mod run;
 mod snapshotting;

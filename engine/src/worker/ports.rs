@@ -115,6 +115,11 @@ impl Ports {
         ack.downgrade(&n.next().0);
     }
 
+    /// The barrier that closes the checkpoint that was gone back to. It carries no cut: the capabilities stay.
+    pub(crate) fn closing_barrier(&mut self, n: CheckpointId) {
+        self.control(&Body::Barrier(n));
+    }
+
     /// `End` on every port; gives up the right to send more. Reports that are still due keep theirs.
     pub(crate) fn end(&mut self) {
         self.control(&Body::End);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   cut(n)     freeze every state (a few us), save, seal         on the worker, at the barrier
+//!   in_flight  take the channel state, if the barrier overtook something         when it is whole
 //!   advance    sweep a bounded part per batch                     on the worker, between batches
 //!   submit     write the encoded states, prepare the sealed output on the I/O thread
 //!   poll       one report per cut, in the order of the cuts       on the worker
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use cutwater_platform::{Clock, CrashPoints};
 
-use crate::checkpoint::{Blob, Committable, Counters, PartTimes, SnapshotRef, SnapshotReport};
+use crate::checkpoint::{Blob, Committable, Counters, PartTimes, SnapshotRef, SnapshotReport, StateChain};
 use crate::error::SinkError;
 use crate::id::{CheckpointId, InstanceId};
 use crate::observe::Standing;
@@ -35,6 +36,16 @@ fn ends_attempt(error: &StoreError) -> bool {
     matches!(error, StoreError::Poisoned { .. } | StoreError::Unknown { .. } | StoreError::Fenced { .. })
 }
 
+/// The channel state of a cut.
+pub(crate) enum InFlight {
+    /// There is none.
+    Nothing,
+    /// It is still being recorded.
+    Follows,
+    /// It.
+    Whole(FrozenState),
+}
+
 /// What the I/O thread did for one cut.
 struct Written {
     states: Result<Vec<WrittenState>, WriteError>,
@@ -48,6 +59,7 @@ struct Cut {
     blobs: Vec<Blob>,
     counters: Counters,
     frozen: Vec<Option<FrozenState>>,
+    in_flight: InFlight,
     prepare: Option<Prepare>,
     times: PartTimes,
 }
@@ -64,12 +76,18 @@ pub(crate) struct Snapshotting {
     /// Cut and not yet swept to the end.
     sweeping: VecDeque<Cut>,
     /// Handed to the I/O thread.
-    writing: VecDeque<(CheckpointId, Vec<Blob>, Counters, PartTimes)>,
+    writing: VecDeque<(CheckpointId, Vec<Blob>, Counters, PartTimes, bool)>,
     results: Results<Written>,
     merging: Option<Merging>,
     clock: Arc<dyn Clock>,
     standing: Standing,
     crash: CrashPoints,
+}
+
+/// The chain of a state that each snapshot has anew.
+fn alone(written: WrittenState) -> StateChain {
+    let WrittenState { state, schema, file, .. } = written;
+    StateChain { name: state.as_str().to_owned(), schema, files: file.into_iter().collect() }
 }
 
 impl Snapshotting {
@@ -113,6 +131,7 @@ impl Snapshotting {
     pub(crate) fn cut(
         &mut self,
         checkpoint: CheckpointId,
+        in_flight: InFlight,
         operator: &mut dyn Operator,
         counters: &Counters,
         reached: Duration,
@@ -126,14 +145,29 @@ impl Snapshotting {
         let prepare = operator.seal(checkpoint)?;
         let frozen = self.states.iter().map(|_| None).collect();
         let times = PartTimes { reached, cut, sealed: self.clock.monotonic(), ..PartTimes::default() };
-        self.sweeping.push_back(Cut { checkpoint, blobs, counters: counters.clone(), frozen, prepare, times });
+        self.sweeping.push_back(Cut {
+            checkpoint,
+            blobs,
+            counters: counters.clone(),
+            frozen,
+            in_flight,
+            prepare,
+            times,
+        });
         self.crash.reach("operator.cut");
         Ok(())
     }
 
+    /// The channel state of a cut is whole; `None` if nothing was overtaken.
+    pub(crate) fn in_flight(&mut self, checkpoint: CheckpointId, state: Option<FrozenState>) {
+        let cut = self.sweeping.iter_mut().find(|cut| cut.checkpoint == checkpoint);
+        let cut = cut.expect("a cut waits for its channel state");
+        cut.in_flight = state.map_or(InFlight::Nothing, InFlight::Whole);
+    }
+
     /// True while [`Snapshotting::advance`] has something to sweep.
     pub(crate) fn is_sweeping(&self) -> bool {
-        !self.sweeping.is_empty()
+        self.sweeping.iter().any(|cut| cut.frozen.iter().any(Option::is_none))
     }
 
     /// Sweeps a bounded part of the frozen states; hands what is complete to the I/O thread.
@@ -144,21 +178,27 @@ impl Snapshotting {
             let cut = self.sweeping.iter_mut().find(|cut| cut.frozen[index].is_none());
             cut.expect("a state is frozen once per cut").frozen[index] = Some(frozen);
         }
-        let whole = |cut: &mut Cut| cut.frozen.iter().all(Option::is_some);
+        let whole =
+            |cut: &mut Cut| cut.frozen.iter().all(Option::is_some) && !matches!(cut.in_flight, InFlight::Follows);
         while let Some(cut) = self.sweeping.pop_front_if(whole) {
             self.submit(cut, offload);
         }
     }
 
     fn submit(&mut self, cut: Cut, offload: &Offload) {
-        let Cut { checkpoint, blobs, counters, frozen, prepare, times } = cut;
-        let frozen: Vec<FrozenState> = frozen.into_iter().flatten().collect();
+        let Cut { checkpoint, blobs, counters, frozen, in_flight, prepare, times } = cut;
+        let mut frozen: Vec<FrozenState> = frozen.into_iter().flatten().collect();
+        let overtook = matches!(in_flight, InFlight::Whole(_));
+        if let InFlight::Whole(state) = in_flight {
+            // The last one: the others stand in the order of the chains.
+            frozen.push(state);
+        }
         let origin = SnapshotOrigin { checkpoint, ..self.origin };
         let (files, crash, clock) = (self.files.clone(), self.crash.clone(), self.clock.clone());
         let times = PartTimes { encoded: clock.monotonic(), ..times };
         self.standing.writing(checkpoint);
         let standing = self.standing.clone();
-        self.writing.push_back((checkpoint, blobs, counters, times));
+        self.writing.push_back((checkpoint, blobs, counters, times, overtook));
         self.results.submit(offload, move || {
             let handle = prepare.map(|prepare| prepare());
             if matches!(handle, Some(Ok(_))) {
@@ -176,7 +216,8 @@ impl Snapshotting {
             merging.settle(&mut self.chains);
         }
         let Some(result) = self.results.poll() else { return Ok(None) };
-        let (checkpoint, blobs, counters, times) = self.writing.pop_front().expect("a result belongs to a cut");
+        let (checkpoint, blobs, counters, times, overtook) =
+            self.writing.pop_front().expect("a result belongs to a cut");
         let Written { states, handle, at } =
             result.map_err(|panic| Failure::Restart(format!("writing a snapshot: {panic}")))?;
         let times = PartTimes { written: at, ..times };
@@ -188,8 +229,12 @@ impl Snapshotting {
             })?;
             committables.push(Committable { group, handle });
         }
+        let mut channel_state = None;
         let failed = match states {
-            Ok(written) => self.extend_chains(written).err(),
+            Ok(mut written) => {
+                channel_state = written.pop_if(|_| overtook);
+                self.extend_chains(written).err()
+            }
             Err(WriteError::Store(error)) if ends_attempt(&error) => return Err(error.into()),
             Err(error) => Some(error.to_string()),
         };
@@ -205,11 +250,11 @@ impl Snapshotting {
         }
         let snapshot = SnapshotRef {
             instance: self.instance,
-            chains: self.chains.iter().map(Chain::to_ref).collect(),
+            chains: self.chains.iter().map(Chain::to_ref).chain(channel_state.map(alone)).collect(),
             blobs,
             committables,
             counters,
-            exhausted: true,
+            exhausted: !overtook,
         };
         Ok(Some((checkpoint, SnapshotReport::Durable(snapshot), times)))
     }

@@ -1,7 +1,7 @@
 //! One worker thread of one attempt: build, step until the dataflow is over or the attempt has failed, leave nothing behind.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use cutwater_platform::spawn::panic_text;
 use timely::worker::Worker;
 
 use crate::checkpoint::{Counters, Ledger, Pace, Patience};
-use crate::config::GuaranteeKind;
+use crate::config::{Alignment, Guarantee, GuaranteeKind, Snapshots};
 use crate::error::BuildError;
 use crate::exchange::GroupAssignment;
-use crate::graph::node::Make;
+use crate::graph::node::{Make, Node, Route};
 use crate::graph::validate::validate;
 use crate::graph::{Environment, Job, OperatorSetup, Plan};
 use crate::id::{CheckpointId, InstanceId, JobId, OperatorId, WorkerIndex};
@@ -167,6 +167,7 @@ fn live(
             })
             .collect(),
         readers: readers(&orders.plan, orders.assignment.workers().get()),
+        fixed: fixed(&nodes, environment.guarantee),
     };
     let setup = OperatorSetup {
         job: orders.job,
@@ -249,6 +250,18 @@ fn readers(plan: &Plan, workers: u32) -> HashMap<OperatorId, HashMap<usize, usiz
         readers.entry(edge.from).or_default().insert(edge.port, if edge.by_key { workers as usize } else { 1 });
     }
     readers
+}
+
+/// Output ports whose records no barrier may overtake, if barriers overtake records in this job.
+fn fixed(nodes: &[Node], guarantee: Guarantee) -> HashSet<(OperatorId, usize)> {
+    let Guarantee::ExactlyOnce(Snapshots { alignment: Alignment::Unaligned | Alignment::AlignedFor(_), .. }) =
+        guarantee
+    else {
+        return HashSet::new();
+    };
+    let edges = nodes.iter().flat_map(|node| &node.inputs);
+    let fixed = edges.filter(|edge| edge.codec.is_none() && matches!(edge.route, Route::Local));
+    fixed.map(|edge| (edge.from, edge.port)).collect()
 }
 
 /// Pins this thread to a core of its own: unpinned, Linux was seen to leave two workers on one core for half a second.

@@ -464,6 +464,7 @@ impl Rig {
                     self.running_mut().cuts.insert(name, Rc::new(snapshot));
                     Body::Barrier(n)
                 }
+                Effect::Overtook(_) | Effect::Captured(..) => unreachable!("the barriers of a rig are aligned"),
                 Effect::Ended => Body::End,
             };
             for port in 0..outputs {
