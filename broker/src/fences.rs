@@ -31,6 +31,11 @@ impl Fences {
         *newest = (*newest).max(connection);
     }
 
+    /// How many ids it knows.
+    pub(crate) fn len(&self) -> usize {
+        self.newest.lock().expect("no panic under this lock").len()
+    }
+
     /// Forgets ids that the log doesn't know any more.
     pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
         self.newest.lock().expect("no panic under this lock").retain(|id, _| known(id));

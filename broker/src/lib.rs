@@ -41,6 +41,7 @@ mod api;
 mod errors;
 mod fences;
 mod group;
+mod pool;
 mod server;
 mod service;
 mod topic_ids;

@@ -36,6 +36,8 @@ pub struct BrokerLimits {
     pub frame_bytes: usize,
     /// Bytes of all requests that are being read or carried out; readers wait for room.
     pub request_bytes: usize,
+    /// Bytes of batches that are on their way to clients; fetches wait for room.
+    pub answer_bytes: usize,
     /// Requests of one connection that are carried out but not yet answered.
     pub in_flight: usize,
     /// Connections.
@@ -65,6 +67,7 @@ impl Default for BrokerLimits {
         BrokerLimits {
             frame_bytes: 100 << 20,
             request_bytes: 256 << 20,
+            answer_bytes: 256 << 20,
             in_flight: 64,
             connections: 1000,
             connections_per_address: 256,

@@ -1,7 +1,8 @@
 //! What all connections share, and what one of them is known by.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use crate::errors::text;
 use crate::fences::Fences;
 use crate::group::coordinator::Coordinator;
 use crate::options::BrokerOptions;
+use crate::pool::{Pool, Share};
 use crate::topic_ids::TopicIds;
 
 /// This server's number: there is one.
@@ -26,6 +28,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
 /// How often it is looked for transactions that take too long.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
+/// So few fences aren't worth a look.
+const FENCES: usize = 1000;
+
 /// The log and what is kept beside it.
 #[derive(Debug)]
 pub(crate) struct Service {
@@ -35,12 +40,16 @@ pub(crate) struct Service {
     pub(crate) topic_ids: TopicIds,
     pub(crate) groups: Coordinator,
     pub(crate) fences: Fences,
+    /// Memory for batches on their way to clients.
+    pub(crate) answers: Arc<Pool>,
     /// Where clients find this server.
     pub(crate) host: String,
     pub(crate) port: u16,
     stopping: AtomicBool,
     /// When it was last looked for transactions that took too long.
     looked: Mutex<Duration>,
+    /// With so many fences it is looked which of them are still needed.
+    fence_limit: AtomicUsize,
 }
 
 /// Who asks.
@@ -56,6 +65,8 @@ pub(crate) struct Caller {
 pub(crate) enum Reply {
     /// This frame.
     Now(Bytes),
+    /// This frame, and the room that it has in the pool of answers.
+    Large(Bytes, Share),
     /// This frame, once something is durable; in its turn.
     Later(Box<dyn FnOnce() -> Reply + Send>),
     /// None: the client doesn't want one.
@@ -66,6 +77,7 @@ pub(crate) enum Reply {
 
 impl Service {
     pub(crate) fn new(platform: &Platform, log: Log, options: BrokerOptions, host: String, port: u16) -> Service {
+        let answers = Pool::new(options.limits.answer_bytes.max(options.limits.fetch_bytes));
         let groups = Coordinator::new(platform, log.clone(), &options);
         Service {
             log,
@@ -74,7 +86,9 @@ impl Service {
             topic_ids: TopicIds::default(),
             groups,
             fences: Fences::default(),
+            answers,
             looked: Mutex::new(platform.clock.monotonic()),
+            fence_limit: AtomicUsize::new(FENCES),
             host,
             port,
             stopping: AtomicBool::new(false),
@@ -114,8 +128,11 @@ impl Service {
                 tracing::warn!(late, "transactions have taken longer than their clients asked for and were aborted");
             }
         }
-        let known: std::collections::BTreeSet<String> =
-            self.log.clients().into_iter().map(|client| client.id).collect();
-        self.fences.retain(|id| known.contains(id));
+        // Ids that the log has forgotten are forgotten here, too; seldom, because it means a walk over all of them.
+        if self.fences.len() > self.fence_limit.load(Ordering::SeqCst) {
+            let known: BTreeSet<String> = self.log.clients().into_iter().map(|client| client.id).collect();
+            self.fences.retain(|id| known.contains(id));
+            self.fence_limit.store((2 * self.fences.len()).max(FENCES), Ordering::SeqCst);
+        }
     }
 }

@@ -13,6 +13,7 @@ use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse, ProducerId
 
 use super::Call;
 use crate::errors::{NONE, of_fetch};
+use crate::pool::Share;
 use crate::service::{LEADER_EPOCH, PATIENCE};
 
 /// "None" of offsets and replicas.
@@ -42,7 +43,7 @@ pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> FetchResponse {
     let topics: Vec<Option<Topic>> = request.topics.iter().map(named).collect();
     let deadline = service.now() + Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let enough = usize::try_from(request.min_bytes).unwrap_or(0);
-    let mut look = look(call, &request, &topics);
+    let (mut look, mut room) = look_with_room(call, &request, &topics);
     if !look.satisfies(enough) && service.now() < deadline {
         let ids = topics.iter().zip(&request.topics).flat_map(|(topic, asked)| {
             let at = |partition: &FetchPartition| place(topic.as_ref()?, partition.partition);
@@ -51,7 +52,8 @@ pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> FetchResponse {
         let watch = service.log.watch(ids);
         loop {
             watch.reset();
-            look = self::look(call, &request, &topics);
+            drop((look, room));
+            (look, room) = look_with_room(call, &request, &topics);
             let left = deadline.saturating_sub(service.now());
             if look.satisfies(enough) || left.is_zero() || service.is_stopping() {
                 break;
@@ -59,7 +61,21 @@ pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> FetchResponse {
             watch.wait(left.min(PATIENCE));
         }
     }
+    call.room.set(Some(room));
     FetchResponse::default().with_responses(look.responses)
+}
+
+/// The most bytes that an answer to this request has, one batch that is larger excepted.
+fn most_bytes(call: &Call<'_>, request: &FetchRequest) -> usize {
+    usize::try_from(request.max_bytes).unwrap_or(0).min(call.service.options.limits.fetch_bytes)
+}
+
+/// Looks at all partitions, within the memory that all connections have for batches.
+fn look_with_room(call: &Call<'_>, request: &FetchRequest, topics: &[Option<Topic>]) -> (Look, Share) {
+    let mut room = call.service.answers.take(most_bytes(call, request));
+    let look = look(call, request, topics);
+    room.shrink(look.bytes);
+    (look, room)
 }
 
 fn place(topic: &Topic, partition: i32) -> Option<TopicPartition> {
@@ -82,8 +98,7 @@ impl Look {
 }
 
 fn look(call: &Call<'_>, request: &FetchRequest, topics: &[Option<Topic>]) -> Look {
-    let limit = call.service.options.limits.fetch_bytes;
-    let mut room = usize::try_from(request.max_bytes).unwrap_or(0).min(limit);
+    let mut room = most_bytes(call, request);
     let mut look = Look { responses: Vec::with_capacity(topics.len()), bytes: 0, urgent: false };
     for (topic, asked) in topics.iter().zip(&request.topics) {
         let mut partitions = Vec::with_capacity(asked.partitions.len());

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes};
 
+use crate::pool::Share;
 use crate::service::{Caller, Reply, Service};
 use crate::wire::codec::{self, Head};
 
@@ -32,6 +33,8 @@ pub(crate) struct Call<'a> {
     pub(crate) caller: &'a Caller,
     /// What the client calls itself.
     pub(crate) client: &'a StrBytes,
+    /// The room that the answer has in the pool of answers, if it is large.
+    pub(crate) room: Cell<Option<Share>>,
     /// Why the connection is to be closed without an answer.
     dropped: Cell<Option<&'static str>>,
 }
@@ -52,7 +55,7 @@ macro_rules! handlers {
     ($($key:ident: $request:ident by $handler:path,)*) => {
         /// Carries a request out.
         pub(crate) fn call(service: &Arc<Service>, caller: &Caller, head: &Head) -> Reply {
-            let call = Call { service, head, caller, client: &head.client, dropped: Cell::new(None) };
+            let call = Call { service, head, caller, client: &head.client, room: Cell::new(None), dropped: Cell::new(None) };
             tracing::trace!(connection = caller.connection, api = ?head.api.key, version = head.version, "a request");
             match head.api.key {
                 ApiKey::Produce => match codec::request(head) {
@@ -122,7 +125,10 @@ fn run<Request: Decodable, Response: Encodable + HeaderVersion>(
             let response = handler(call, request);
             match call.dropped.get() {
                 Some(why) => Reply::Close(why.to_string()),
-                None => answer(call.head, &response),
+                None => match (answer(call.head, &response), call.room.take()) {
+                    (Reply::Now(frame), Some(room)) => Reply::Large(frame, room),
+                    (reply, _) => reply,
+                },
             }
         }
         Err(refused) => Reply::Close(refused.to_string()),

@@ -125,17 +125,21 @@ impl Group {
         if !(rules.session.0..=rules.session.1).contains(&join.session) {
             return Err(ResponseError::InvalidSessionTimeout.into());
         }
-        let others = self
-            .members
-            .values()
-            .filter(|member| Some(&member.instance) != Some(&join.instance) || join.instance.is_none());
-        let others: Vec<&Member> = others.collect();
+        // What the member itself said before doesn't count: it may have changed.
+        let is_itself = |id: &String, member: &Member| {
+            *id == join.member || (join.instance.is_some() && member.instance == join.instance)
+        };
+        let others: Vec<&Member> =
+            self.members.iter().filter(|(id, member)| !is_itself(id, member)).map(|(_, member)| member).collect();
         let common = |name: &String| others.iter().all(|member| member.supports(name));
         let fits = !join.protocol_type.is_empty()
-            && (self.members.is_empty() || self.protocol_type == join.protocol_type)
+            && (others.is_empty() || self.protocol_type == join.protocol_type)
             && join.protocols.iter().any(|(name, _)| common(name));
         if !fits {
             return Err(ResponseError::InconsistentGroupProtocol.into());
+        }
+        if others.is_empty() {
+            self.protocol_type.clone_from(&join.protocol_type);
         }
         let room = self.members.len() + self.expected.len() < rules.members_max;
         let full = || Refusal::from(ResponseError::GroupMaxSizeReached);
@@ -195,9 +199,6 @@ impl Group {
     }
 
     fn add(&mut self, now: Duration, rules: &Rules, token: Token, join: Join, id: &str) {
-        if self.members.is_empty() {
-            self.protocol_type.clone_from(&join.protocol_type);
-        }
         if self.leader.is_empty() {
             self.leader = id.to_string();
         }

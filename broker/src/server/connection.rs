@@ -13,8 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use cutwater_platform::{Step, Task};
 
-use super::pool::{Pool, Share};
 use crate::api;
+use crate::pool::{Pool, Share};
 use crate::service::{Caller, Reply, Service};
 use crate::wire::codec::{self, Refused};
 
@@ -71,6 +71,11 @@ impl Task for Writer {
             }
             let sent = match reply {
                 Reply::Now(frame) => self.stream.write_all(&frame).is_ok(),
+                Reply::Large(frame, room) => {
+                    let sent = self.stream.write_all(&frame).is_ok();
+                    drop((frame, room));
+                    sent
+                }
                 Reply::Nothing | Reply::Later(_) => true,
                 Reply::Close(why) => {
                     tracing::debug!(why, "a connection is closed");

@@ -10,9 +10,9 @@ use cutwater_platform::{Platform, Step, Task, TaskHandle};
 use thiserror::Error;
 
 use super::connection::{Reader, Writer};
-use super::pool::Pool;
 use crate::group::coordinator::Ticker;
 use crate::options::BrokerOptions;
+use crate::pool::Pool;
 use crate::service::{Caller, Service};
 
 /// How many connections may come at once before their rate counts.

@@ -1,39 +1,53 @@
-//! Memory of all requests that are being read or carried out. Who finds too little waits; nobody allocates first.
+//! Memory that all connections share: one pool for requests that are being read or carried out, one for batches on their way
+//! to clients. Who finds too little waits; nobody allocates first (I-9).
 
 use std::sync::{Arc, Condvar, Mutex};
 
 /// Bytes to be shared out.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     free: Mutex<usize>,
     returned: Condvar,
 }
 
-/// Bytes that one request has; given back when it is dropped.
+/// Bytes that one request or answer has; given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(crate) struct Share {
     pool: Arc<Pool>,
     bytes: usize,
 }
 
 impl Pool {
-    pub(super) fn new(bytes: usize) -> Arc<Pool> {
+    pub(crate) fn new(bytes: usize) -> Arc<Pool> {
         Arc::new(Pool { free: Mutex::new(bytes), returned: Condvar::new() })
     }
 
     /// Waits for `bytes`, which must not be more than the whole pool.
-    pub(super) fn take(self: &Arc<Pool>, bytes: usize) -> Share {
+    pub(crate) fn take(self: &Arc<Pool>, bytes: usize) -> Share {
         let free = self.free.lock().expect("no panic under the pool's lock");
         let mut free = self.returned.wait_while(free, |free| *free < bytes).expect("no panic under the pool's lock");
         *free -= bytes;
         Share { pool: self.clone(), bytes }
     }
+
+    fn give_back(&self, bytes: usize) {
+        *self.free.lock().expect("no panic under the pool's lock") += bytes;
+        self.returned.notify_all();
+    }
+}
+
+impl Share {
+    /// Gives back all but `bytes`, if it has more.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        let back = self.bytes.saturating_sub(bytes);
+        self.bytes -= back;
+        self.pool.give_back(back);
+    }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        *self.pool.free.lock().expect("no panic under the pool's lock") += self.bytes;
-        self.pool.returned.notify_all();
+        self.pool.give_back(self.bytes);
     }
 }
 
@@ -57,6 +71,12 @@ mod tests {
             drop(first);
             waiter.join().expect("no panic");
         });
+        let mut most = pool.take(10);
+        most.shrink(3);
+        drop(pool.take(7));
+        most.shrink(5);
+        drop(pool.take(7));
+        drop(most);
         drop(pool.take(10));
     }
 }

@@ -1,0 +1,119 @@
+//! `cutwater broker` as a process: what it prints, how it ends, and that being killed costs nothing that was acknowledged.
+
+#[path = "../../broker/tests/common/mod.rs"]
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use common::{Client, PLAIN, batch, fetch, fetched, name, produce, produced};
+use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::{ApiVersionsRequest, CreateTopicsRequest};
+
+/// A running broker; killed if the test ends before it does.
+struct Running {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(data: &Path, listen: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cutwater"));
+    command.args(["broker", "--listen", listen, "--data"]).arg(data).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn start(data: &Path) -> Running {
+    let mut child = command(data, "127.0.0.1:0").spawn().expect("the command starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("it prints its address");
+    let address = line.trim().parse().expect("an address and nothing else");
+    Running { child, address }
+}
+
+impl Running {
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().expect("kill runs");
+        assert!(sent.success());
+    }
+
+    fn end(mut self) -> ExitStatus {
+        self.child.wait().expect("it ends")
+    }
+}
+
+/// Code and standard error of a broker that doesn't start.
+fn refused(data: &Path, listen: &str) -> (Option<i32>, String) {
+    let mut child = command(data, listen).spawn().expect("the command starts");
+    let mut said = String::new();
+    child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    (child.wait().expect("it ends").code(), said)
+}
+
+fn create(client: &mut Client) {
+    let topic = CreatableTopic::default().with_name(name("words")).with_num_partitions(1).with_replication_factor(1);
+    let answer = client.ask(7, CreateTopicsRequest::default().with_topics(vec![topic]));
+    assert_eq!(answer.topics[0].error_code, 0);
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9_and_a_clean_stop_ends_with_0() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("log");
+    let mut acknowledged = 0;
+    for life in 0..3 {
+        let running = start(&data);
+        let mut client = Client::connect(running.address);
+        if life == 0 {
+            create(&mut client);
+        }
+        let there = client.ask(11, fetch("words", 0, 0, 0, 0));
+        assert!(
+            fetched(&there).high_watermark >= acknowledged,
+            "life {life}: {} of {acknowledged}",
+            fetched(&there).high_watermark
+        );
+        let begun = fetched(&there).high_watermark;
+        for n in 0..20 {
+            let answer = client.ask(9, produce("words", 0, 1, batch(PLAIN, &["a word"])));
+            assert_eq!(produced(&answer), (0, begun + n));
+        }
+        acknowledged = begun + 20;
+        // Some more are under way when it dies.
+        for _ in 0..20 {
+            client.send(9, &produce("words", 0, 1, batch(PLAIN, &["perhaps"])));
+        }
+        running.signal("-9");
+        assert_eq!(running.end().code(), None);
+    }
+    let running = start(&data);
+    let mut client = Client::connect(running.address);
+    let there = client.ask(11, fetch("words", 0, 0, 0, 0));
+    assert!((acknowledged..=acknowledged + 20).contains(&fetched(&there).high_watermark));
+    running.signal("-TERM");
+    assert_eq!(running.end().code(), Some(0));
+}
+
+#[test]
+fn what_cannot_be_served_ends_with_1_and_a_reason_and_wrong_usage_with_2() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("log");
+    let running = start(&data);
+    Client::connect(running.address).ask(3, ApiVersionsRequest::default());
+    let (code, said) = refused(&data, "127.0.0.1:0");
+    assert!(code == Some(1) && said.contains("cutwater broker"), "the holder is named: {said}");
+    let (code, said) = refused(&dir.path().join("other"), &running.address.to_string());
+    assert!(code == Some(1) && said.contains("can't listen"), "{said}");
+    let (code, said) = refused(&dir.path().join("other"), "0.0.0.0:0");
+    assert!(code == Some(1) && said.contains("loopback"), "{said}");
+    let (code, _) = refused(&data, "nowhere");
+    assert_eq!(code, Some(2));
+}
