@@ -10,7 +10,6 @@ use cutwater_platform::SplitMix;
 use kafka_protocol::messages::*;
 
 /// Memory of this process, which the server lives in, in MiB.
-#[expect(clippy::disallowed_methods, reason = "a test looks at its own memory")]
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux says how much memory there is");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
@@ -30,7 +29,7 @@ fn noise(random: &mut SplitMix) -> Vec<u8> {
     for _ in 0..random.next() % 300 {
         let byte = random.next();
         // Large counts are likelier than chance would have them.
-        body.push(if byte % 3 == 0 { 0xFF } else { (byte >> 8) as u8 });
+        body.push(if byte.is_multiple_of(3) { 0xFF } else { (byte >> 8) as u8 });
     }
     framed(&body)
 }
@@ -50,7 +49,7 @@ fn thousands_of_malformed_frames_leave_memory_flat_and_a_good_client_undisturbed
             let _ = bad.stream.write_all(&noise(&mut random));
             let _ = bad.stream.shutdown(std::net::Shutdown::Write);
             while bad.frame().is_some() {}
-            if n % 50 == 0 {
+            if n.is_multiple_of(50) {
                 let answer = good.ask(9, produce("words", 0, -1, batch(PLAIN, &["fine"])));
                 assert_eq!(produced(&answer), (0, sent));
                 sent += 1;
