@@ -1,16 +1,17 @@
 //! A sink of one's own that is exactly-once: lines in files that appear when their checkpoint is committed.
-//! `cargo run --release --example custom_sink -- --dir data`, look into `data/out/done`, kill it, run it again.
+//! `cargo run --release --example custom_sink -- --dir data`, look into `data/out`, kill it, run it again.
 //!
 //! ```text
 //!   out/staging-3/7-squares-0    written by attempt 3 for checkpoint 7, sink "squares", worker 0
 //!   out/fenced-2/..              what attempt 2 left: renamed away, so that it finds no place to write any more
-//!   out/half-7/..                checkpoint 7 on its way: its files are moved in one by one
-//!   out/done/7/..                checkpoint 7, visible by one rename
+//!   out/half-3-7/..              attempt 3 puts checkpoint 7 together: copies, because a file that changes its folder can lose
+//!                                both names when the power goes off
+//!   out/done-7/..                checkpoint 7, visible by one rename
 //! ```
 //!
 //! * Guarantee: exactly-once.
 //! * Staged at a barrier: one synced file per worker; none if nothing was written.
-//! * Commit: moves a checkpoint's files into a folder and renames that; goes on from wherever it was stopped.
+//! * Commit: copies a checkpoint's files into a folder and renames that; does it again if it was stopped before.
 use std::collections::BTreeSet;
 use std::io::{Error, ErrorKind};
 use std::path::PathBuf;
@@ -122,7 +123,7 @@ impl CommitGroup for Folder {
 
     fn fence(&self, _job: JobId, Attempt(own): Attempt) -> Result<(), SinkError> {
         let Inner { files, dir, attempt } = &*self.0;
-        files.create_dir_all(&dir.join("done")).map_err(failed)?;
+        files.create_dir_all(dir).map_err(failed)?;
         // First announce oneself, then look around: of two that come at the same time, one at least sees the other.
         files.create_dir(&dir.join(format!("staging-{own}"))).map_err(failed)?;
         for name in files.read_dir(dir).map_err(failed)?.into_iter().map(|entry| entry.name) {
@@ -153,31 +154,48 @@ impl CommitGroup for Folder {
         let Some(checkpoint) = parts.iter().map(|(_, checkpoint, _)| *checkpoint).max() else {
             return Ok(Committed::default());
         };
-        let (half, done) = (dir.join(format!("half-{checkpoint}")), dir.join(format!("done/{checkpoint}")));
-        if files.exists(&done).map_err(failed)? {
-            return Ok(Committed { now: 0, already: handles.len() });
+        let (half, done) = (dir.join(format!("half-{own}-{checkpoint}")), dir.join(format!("done-{checkpoint}")));
+        let place = |by: u64, name: &str| {
+            dir.join(if by == own { "staging" } else { "fenced" }.to_string() + &format!("-{by}/{name}"))
+        };
+        let is_done = files.exists(&done).map_err(failed)?;
+        if is_done {
+            // Synced, because whoever renamed it may have been killed before that.
+            files.sync_dir(dir).map_err(failed)?;
+        } else {
+            files.create_dir_all(&half).map_err(failed)?;
         }
-        files.create_dir_all(&half).map_err(failed)?;
+        if !files.exists(&dir.join(format!("staging-{own}"))).map_err(failed)? {
+            return Err(failed(ErrorKind::NotFound.into()));
+        }
         for ((by, _, name), handle) in parts.iter().zip(&handles) {
-            let folder = if *by == own { format!("staging-{by}") } else { format!("fenced-{by}") };
-            match files.rename(&dir.join(folder).join(name), &half.join(format!("{by}-{name}"))) {
-                // Moved before the crash; or a newer attempt has renamed the folder away; or it was never there.
-                Err(e) if e.kind() == ErrorKind::NotFound => {
-                    let moved = files.exists(&half.join(format!("{by}-{name}"))).map_err(failed)?;
-                    let current = files.exists(&dir.join(format!("staging-{own}"))).map_err(failed)?;
-                    match (moved, current) {
-                        (true, _) => {}
-                        (false, true) => return Err(lost(handle)),
-                        (false, false) => return Err(failed(e)),
-                    }
-                }
-                other => other.map_err(failed)?,
+            if is_done && files.exists(&done.join(format!("{by}-{name}"))).map_err(failed)? {
+                continue;
             }
+            // Not shown and not there: nobody prepared it, or it was aborted.
+            if is_done || !files.exists(&place(*by, name)).map_err(failed)? {
+                return Err(lost(handle));
+            }
+            let bytes = files.read(&place(*by, name), u64::MAX).map_err(failed)?;
+            let copy = files.open(&half.join(format!("{by}-{name}")), Open::Create).map_err(failed)?;
+            copy.set_len(0)
+                .and_then(|()| copy.write_all_at(&bytes, 0))
+                .and_then(|()| copy.sync_data())
+                .map_err(failed)?;
         }
-        files.sync_dir(&half).map_err(failed)?;
-        files.rename(&half, &done).map_err(failed)?;
-        files.sync_dir(&dir.join("done")).map_err(failed)?;
-        Ok(Committed { now: handles.len(), already: 0 })
+        if !is_done {
+            files.sync_dir(&half).map_err(failed)?;
+            files.rename(&half, &done).map_err(failed)?;
+            files.sync_dir(dir).map_err(failed)?;
+        }
+        for (by, _, name) in &parts {
+            let _ = files.remove_file(&place(*by, name)); // The originals; what is left of them is removed with the next start.
+        }
+        Ok(if is_done {
+            Committed { now: 0, already: handles.len() }
+        } else {
+            Committed { now: handles.len(), already: 0 }
+        })
     }
 
     fn abort_all_but(&self, keep: &[Vec<u8>]) -> Result<usize, SinkError> {

@@ -255,6 +255,9 @@ pub struct Options {
     pub restarts_max: u32,
     /// Pause before the first restart; doubles with each further one up to a second.
     pub restart_backoff: Duration,
+    /// How long a job with checkpoints waits for room on a full disk: it is paused meanwhile, and goes on when there is room. Counted
+    /// from the last committed checkpoint; 24 hours unless told otherwise. Zero: a full disk is a failure like any other.
+    pub wait_for_space: Duration,
     /// How long the workers may take to leave an attempt that has failed. One that is stuck in your code can't be interrupted, and
     /// going on without it would let two attempts write: after this time the process says so and ends with exit code
     /// [`STUCK_EXIT_CODE`]. Raise it if your functions may block for longer.
@@ -286,6 +289,7 @@ impl Options {
             guarantee: Guarantee::exactly_once(),
             restarts_max: 10,
             restart_backoff: Duration::from_millis(5),
+            wait_for_space: Duration::from_secs(24 * 60 * 60),
             leave_within: Duration::from_secs(30),
             pin: true,
             take_over: false,

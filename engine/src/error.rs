@@ -1,5 +1,8 @@
 //! What can go wrong, per operation: who is to blame, where it happened, what to do next.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use cutwater_platform::IoError;
 use thiserror::Error;
 
@@ -193,6 +196,24 @@ pub enum RunError {
         /// How many attempts there were in this run.
         attempts: u32,
         /// Why the last one failed.
+        last: String,
+    },
+    /// A disk was full and stayed so while the job was paused: for longer than
+    /// [`Options::wait_for_space`](crate::config::Options::wait_for_space), or until a stop was asked for.
+    #[error(
+        "no space on the disk of {}: waited {waited:?} for {needs_bytes} bytes{}; the last failure: {last}. Everything committed \
+         is kept; run again to go on", path.display(), if *stopped { ", then a stop was asked for" } else { "" }
+    )]
+    NoSpace {
+        /// What could not be written.
+        path: PathBuf,
+        /// The room that was asked for before going on.
+        needs_bytes: u64,
+        /// For how long the job was paused since its last committed checkpoint.
+        waited: Duration,
+        /// True if a stop ended the wait.
+        stopped: bool,
+        /// How the last attempt ended.
         last: String,
     },
     /// It failed in a way that a restart can't cure.

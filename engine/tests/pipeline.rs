@@ -197,6 +197,7 @@ fn an_attempt_that_cannot_take_checkpoints_any_more_says_so_and_can_be_run_again
     watch(&control, |seen| seen.committed.0 >= 2, move || begin.refuse(u64::MAX));
     let mut options = on(&disk, 4);
     options.platform.files = Arc::new(files);
+    options.wait_for_space = Duration::ZERO;
     let fuse = Arc::new(AtomicU64::new(u64::MAX));
     let failed = run(job(&log, 1_000_000, 53, &fuse), &options, &control).expect_err("nothing can be written");
     assert!(failed.to_string().contains("4 checkpoints in a row were declined"), "{failed}");
@@ -211,7 +212,9 @@ fn a_full_disk_ends_the_run_with_the_reason_and_the_next_one_goes_on() {
     let full = disk.clone();
     watch(&control, |seen| seen.committed.0 >= 2, move || full.set_capacity_bytes(0));
     let fuse = Arc::new(AtomicU64::new(u64::MAX));
-    let failed = run(job(&log, 1_000_000, 53, &fuse), &on(&disk, 4), &control).expect_err("the disk stays full");
+    let mut options = on(&disk, 4);
+    options.wait_for_space = Duration::ZERO;
+    let failed = run(job(&log, 1_000_000, 53, &fuse), &options, &control).expect_err("the disk stays full");
     assert!(failed.to_string().contains("No space left"), "{failed}");
     disk.set_capacity_bytes(None);
     let report = run(job(&log, 1_000_000, 53, &fuse), &on(&disk, 4), &Control::new()).expect("there is room again");

@@ -31,6 +31,7 @@ Exit codes:
 Examples:
   cargo run --release --example flights
   cargo run --release --example flights -- --kills 20
+  cargo run --release --example flights -- --kills 20 --zombies
   cargo run --release --example flights -- --data flights.csv.gz --dir /var/tmp/flights --kills 50";
 
 /// Counts the delays of all flights that left New York, exactly once, and proves it: through broken rows, late rows and,
@@ -47,6 +48,13 @@ pub(crate) struct Args {
     /// Kill the running job this many times with SIGKILL: half at named crash points, half at record counts
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) kills: usize,
+    /// Of those kills, the ones at record counts stop the job instead (SIGSTOP); the next start takes over, and then the stopped one is
+    /// let go on (SIGCONT): it must have been refused
+    #[arg(long, requires = "kills")]
+    pub(crate) zombies: bool,
+    /// Write what came of the kills to this file: counts, seed, commit, date
+    #[arg(long, value_name = "FILE", requires = "kills")]
+    pub(crate) result: Option<PathBuf>,
     /// Broken rows to mix in
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) mangled: usize,
@@ -68,6 +76,9 @@ pub(crate) struct Args {
     /// Say nothing but what is wrong
     #[arg(long)]
     pub(crate) quiet: bool,
+    /// If another process holds the directory, kill exactly that process and take its place.
+    #[arg(long, hide = true)]
+    pub(crate) take_over: bool,
     /// Run as the child of this process and die with it.
     #[arg(long, value_name = "PID", hide = true)]
     pub(crate) child_of: Option<u32>,
@@ -128,6 +139,6 @@ mod tests {
         for code in ["\n  0  ", "\n  1  ", "\n  2  ", "\n  3  ", "\n  4  ", "\n  7  ", "\n  8  ", "\n 70  "] {
             assert!(help.contains(code), "{help}");
         }
-        assert!(!help.contains("child-of"));
+        assert!(!help.contains("child-of") && !help.contains("take-over"));
     }
 }

@@ -17,12 +17,15 @@ pub(crate) struct Settings {
     pub(crate) interval: Duration,
     /// Records per second, at most.
     pub(crate) rate: Option<u64>,
+    /// Kill whoever holds the directory.
+    pub(crate) take_over: bool,
 }
 
 /// The options of the job in a directory.
 pub(crate) fn options(dir: &Path, settings: &Settings) -> Options {
     Options {
         workers: settings.workers,
+        take_over: settings.take_over,
         guarantee: Guarantee::ExactlyOnce(Snapshots::every(settings.interval)),
         ..Options::new("flights", dir)
     }

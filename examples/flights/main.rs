@@ -65,7 +65,8 @@ fn take_traces() {
 }
 
 fn settings(args: &Args, records: usize) -> Settings {
-    Settings { workers: usize::from(args.workers), interval: args.checkpoint_interval(), rate: args.pace(records) }
+    let (workers, take_over) = (usize::from(args.workers), args.take_over);
+    Settings { workers, interval: args.checkpoint_interval(), rate: args.pace(records), take_over }
 }
 
 /// Reads the file, then runs everything in the directory, which is removed at the end if it was a temporary one and all went well.
@@ -102,14 +103,19 @@ fn in_directory(args: &Args, dir: &Path, table: &Table, stream: &[Delivered]) ->
         args.stragglers,
         if loaded { "loaded in one transaction" } else { "loaded by an earlier run" }
     ))?;
-    let report = if args.kills > 0 {
-        kills::parent::run(args, dir, stream.len())?
+    let (report, came_of_it) = if args.kills > 0 {
+        let (report, came_of_it) = kills::parent::run(args, dir, stream.len())?;
+        (report, Some(came_of_it))
     } else {
-        run::to_the_end(dir, &settings(args, stream.len()), None, &Control::new())?.to_string()
+        (run::to_the_end(dir, &settings(args, stream.len()), None, &Control::new())?.to_string(), None)
     };
     talk.say(format_args!("\n{report}\n"))?;
     let expected = Expected::of(table, stream);
-    verified(&log_dir.join("partitions"), table, &expected, talk)
+    verified(&log_dir.join("partitions"), table, &expected, talk)?;
+    match (&args.result, came_of_it) {
+        (Some(path), Some(came_of_it)) => kills::result::write(path, args, stream.len(), &came_of_it),
+        _ => Ok(()),
+    }
 }
 
 /// Compares topics and totals; prints both.

@@ -7,6 +7,7 @@
 //!
 //! A bad row (another number of fields than the header has, no UTF-8, a field that doesn't parse) is data: it reaches the job
 //! with file and line, so that `try_map` can send it to a dead-letter topic. Only a file that can't be read ends the attempt.
+//! Gzip files are read as [`text`](crate::text) reads them.
 //!
 //! ```no_run
 //! # use cutwater_engine::graph::Job;
@@ -23,6 +24,7 @@
 //! ```
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -246,7 +248,7 @@ impl<T> RowReader<T> {
             let Place { offset, line } = rows.open.place;
             let mut at = Position::new();
             at.set_byte(offset).set_line(line);
-            rows.reader.seek(at).map_err(|e| rows.open.failed(line, e))?;
+            rows.reader.seek(at).map_err(|e| rows.open.failed(line, &into_io(e)))?;
         }
         Ok(rows)
     }
@@ -264,12 +266,15 @@ impl<T> RowReader<T> {
     fn advance(&mut self, into: &mut ByteRecord) -> Result<bool, SourceError> {
         let line = self.reader.position().line();
         self.reader.get_mut().allow(ROW_BYTES_MAX);
-        self.reader.read_byte_record(into).map_err(|e| match e.kind() {
-            ErrorKind::Io(io) if io.kind() == std::io::ErrorKind::FileTooLarge => {
-                SourceError::fatal(format!("{} line {line}", self.open.name), io)
-            }
-            _ => self.open.failed(line, e),
-        })
+        self.reader.read_byte_record(into).map_err(|e| self.open.failed(line, &into_io(e)))
+    }
+}
+
+/// What went wrong while a row was read. A row of another length or no UTF-8 is none of it.
+fn into_io(error: ::csv::Error) -> io::Error {
+    match error.into_kind() {
+        ErrorKind::Io(e) => e,
+        other => io::Error::other(format!("{other:?}")),
     }
 }
 
@@ -277,6 +282,12 @@ impl<T> Reader for RowReader<T> {
     type Item = T;
 
     fn read(&mut self, out: &mut Vec<T>, max: usize) -> Result<Read, SourceError> {
+        let at = self.reader.position().clone();
+        let content = self.reader.get_mut().content();
+        content.forget_before(at.byte());
+        if !content.catch_up().map_err(|e| self.open.failed(at.line(), &e))? {
+            return Ok(Read::More);
+        }
         for _ in 0..max {
             let mut fields = ByteRecord::new();
             if !self.advance(&mut fields)? {
@@ -291,6 +302,6 @@ impl<T> Reader for RowReader<T> {
 
     fn position(&self) -> Vec<u8> {
         let at = self.reader.position();
-        self.open.position(Place { offset: at.byte(), line: at.line() })
+        self.reader.get_ref().position(Place { offset: at.byte(), line: at.line() })
     }
 }

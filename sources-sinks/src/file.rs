@@ -4,6 +4,9 @@
 //! of its last change (where the file system keeps that) and a hash of its first 64 KiB; if one of them differs, opening is
 //! refused, because the bytes before the position may not be those that were read.
 //!
+//! A file that begins as gzip files do is read unpacked ([`gzip`](crate::gzip)); offsets then count plain bytes, and a position
+//! names the gzip member too.
+//!
 //! It deliberately doesn't follow a growing file: the size at first opening is part of the position and the end of the split.
 
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,12 +18,15 @@ use cutwater_engine::graph::Job;
 use cutwater_platform::{File, Files, Open};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::gzip::{MAGIC, Member, Unpacked};
 use crate::position::{Cursor, PositionError};
 
 /// Bytes at the head of a file that are hashed.
 const HEAD_BYTES: u64 = 64 * 1024;
-/// Format of a position in a file.
-const VERSION: u8 = 1;
+/// Format of a position in a file as it is.
+const PLAIN: u8 = 1;
+/// Format of a position in a gzip file.
+const PACKED: u8 = 2;
 
 /// The files of one source, one split each, in the order in which they were given.
 #[derive(Debug, Clone)]
@@ -58,10 +64,14 @@ impl FileSet {
         };
         let file = self.files.open(path, Open::Read).map_err(failed)?;
         let identity = Identity::of(file.as_ref()).map_err(failed)?;
-        let place = match position {
-            None => Place { offset: 0, line: 1 },
+        if split.ends_with(".gz") && !identity.packed {
+            let reason = "its name says gzip and its first bytes don't: restore it, or give it another name";
+            return Err(SourceError::fatal(split, reason));
+        }
+        let (place, member) = match position {
+            None => (Place { offset: 0, line: 1 }, Member::default()),
             Some(bytes) => {
-                let (before, place) = decode(bytes).map_err(|e| SourceError::fatal(split, e))?;
+                let (before, place, member) = decode(bytes).map_err(|e| SourceError::fatal(split, e))?;
                 if let Some(reason) = before.difference(&identity) {
                     let fix = "restore the file, or start the job afresh";
                     return Err(SourceError::fatal(
@@ -69,13 +79,21 @@ impl FileSet {
                         format!("the file was changed since it was read: {reason}; {fix}"),
                     ));
                 }
-                if place.offset > identity.len {
+                if member.is_some() != identity.packed {
+                    let reason = "the checkpoint was made by a program that read this file's packed bytes as they are: use that one";
+                    return Err(SourceError::fatal(split, reason));
+                }
+                let in_bounds = match member {
+                    None => place.offset <= identity.len,
+                    Some(member) => member.packed <= identity.len && member.plain <= place.offset,
+                };
+                if !in_bounds {
                     return Err(SourceError::fatal(split, PositionError::Damaged));
                 }
-                place
+                (place, member.unwrap_or_default())
             }
         };
-        Ok(OpenFile { name: Arc::from(split), file, identity, place })
+        Ok(OpenFile { name: Arc::from(split), file, identity, place, member })
     }
 }
 
@@ -86,28 +104,48 @@ pub(crate) struct OpenFile {
     pub(crate) file: Arc<dyn File>,
     identity: Identity,
     pub(crate) place: Place,
+    /// The gzip member in which the place lies.
+    member: Member,
 }
 
 impl OpenFile {
-    /// Where the split ends.
-    pub(crate) fn len(&self) -> u64 {
-        self.identity.len
+    /// The file's bytes, unpacked if they are packed, from the place at which it was opened, or from its beginning.
+    pub(crate) fn content(&self, from_place: bool) -> Content {
+        let (end, offset) = (self.identity.len, if from_place { self.place.offset } else { 0 });
+        match self.identity.packed {
+            false => Content::Plain { file: self.file.clone(), offset, end },
+            true => {
+                let member = if from_place { self.member } else { Member::default() };
+                Content::Packed(Box::new(Unpacked::new(self.file.clone(), end, member, offset)))
+            }
+        }
     }
 
-    /// The position of `place` in this file.
-    pub(crate) fn position(&self, place: Place) -> Vec<u8> {
-        let mut out = Vec::with_capacity(48);
-        out.push(VERSION);
+    /// The position of `place` in this file, which is read as `content`.
+    pub(crate) fn position(&self, place: Place, content: &Content) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        out.push(if self.identity.packed { PACKED } else { PLAIN });
         out.extend_from_slice(&self.identity.len.to_le_bytes());
         out.extend_from_slice(&self.identity.modified_ns.unwrap_or(i64::MIN).to_le_bytes());
         out.extend_from_slice(&self.identity.head.to_le_bytes());
         out.extend_from_slice(&place.offset.to_le_bytes());
         out.extend_from_slice(&place.line.to_le_bytes());
+        if let Content::Packed(unpacked) = content {
+            let member = unpacked.member_of(place.offset);
+            out.extend_from_slice(&member.packed.to_le_bytes());
+            out.extend_from_slice(&member.plain.to_le_bytes());
+        }
         out
     }
 
-    pub(crate) fn failed(&self, line: u64, error: impl ToString) -> SourceError {
-        SourceError::transient(format!("{} line {line}", self.name), error)
+    /// The file can't be read on behind this line.
+    pub(crate) fn failed(&self, line: u64, error: &io::Error) -> SourceError {
+        let what = format!("{} line {line}", self.name);
+        match error.kind() {
+            // Reading again gives the same.
+            io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidData => SourceError::fatal(what, error),
+            _ => SourceError::transient(what, error),
+        }
     }
 }
 
@@ -125,6 +163,8 @@ struct Identity {
     modified_ns: Option<i64>,
     /// Hash of the first [`HEAD_BYTES`].
     head: u64,
+    /// It begins as gzip files do. Decided by the head, so not compared.
+    packed: bool,
 }
 
 impl Identity {
@@ -132,7 +172,8 @@ impl Identity {
         let len = file.len()?;
         let mut head = vec![0; usize::try_from(len.min(HEAD_BYTES)).expect("64 KiB fit")];
         file.read_exact_at(&mut head, 0)?;
-        Ok(Identity { len, modified_ns: file.modified_ns()?, head: xxh3_64(&head) })
+        let packed = head.starts_with(&MAGIC);
+        Ok(Identity { len, modified_ns: file.modified_ns()?, head: xxh3_64(&head), packed })
     }
 
     /// What differs, in words.
@@ -152,15 +193,67 @@ impl Identity {
     }
 }
 
-fn decode(bytes: &[u8]) -> Result<(Identity, Place), PositionError> {
-    let mut cursor = Cursor::new(bytes, VERSION)?;
+/// What the file was, the place, and its member if the file was packed.
+fn decode(bytes: &[u8]) -> Result<(Identity, Place, Option<Member>), PositionError> {
+    let packed = bytes.first() == Some(&PACKED);
+    let mut cursor = Cursor::new(bytes, if packed { PACKED } else { PLAIN })?;
     let len = cursor.u64()?;
     let modified = cursor.u64()?.cast_signed();
     let head = cursor.u64()?;
     let place = Place { offset: cursor.u64()?, line: cursor.u64()? };
+    let member = match packed {
+        true => Some(Member { packed: cursor.u64()?, plain: cursor.u64()? }),
+        false => None,
+    };
     cursor.end()?;
     let modified_ns = (modified != i64::MIN).then_some(modified);
-    Ok((Identity { len, modified_ns, head }, place))
+    Ok((Identity { len, modified_ns, head, packed }, place, member))
+}
+
+/// The bytes of a file, in order.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Plain { file: Arc<dyn File>, offset: u64, end: u64 },
+    Packed(Box<Unpacked>),
+}
+
+impl Content {
+    /// Goes towards the place at which it begins, for a bounded time; true once it is there. Only then reading is quick.
+    pub(crate) fn catch_up(&mut self) -> io::Result<bool> {
+        match self {
+            Content::Plain { .. } => Ok(true),
+            Content::Packed(unpacked) => unpacked.catch_up(),
+        }
+    }
+
+    /// No position before `offset` will be asked for.
+    pub(crate) fn forget_before(&mut self, offset: u64) {
+        if let Content::Packed(unpacked) = self {
+            unpacked.forget_before(offset);
+        }
+    }
+}
+
+impl Read for Content {
+    /// 0 only at the end of the split.
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Content::Packed(unpacked) => unpacked.read(buf),
+            Content::Plain { file, offset, end } => {
+                let left = usize::try_from(end.saturating_sub(*offset)).unwrap_or(usize::MAX).min(buf.len());
+                if left == 0 {
+                    return Ok(0);
+                }
+                match file.read_at(&mut buf[..left], *offset)? {
+                    0 => Err(shrunk(*end, *offset)),
+                    n => {
+                        *offset += n as u64;
+                        Ok(n)
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Reads a file from front to back for libraries that want a [`Read`], up to the split's end.
@@ -169,17 +262,19 @@ fn decode(bytes: &[u8]) -> Result<(Identity, Place), PositionError> {
 /// would otherwise take the whole file into memory (I-9).
 #[derive(Debug)]
 pub(crate) struct FileStream {
-    file: Arc<dyn File>,
+    open: OpenFile,
+    content: Content,
     offset: u64,
-    end: u64,
     budget: u64,
     /// What the last read gave; it ends at `offset`.
     recent: Vec<u8>,
 }
 
 impl FileStream {
+    /// From the file's beginning.
     pub(crate) fn new(open: &OpenFile) -> FileStream {
-        FileStream { file: open.file.clone(), offset: 0, end: open.len(), budget: u64::MAX, recent: vec![] }
+        let content = open.content(false);
+        FileStream { open: open.clone(), content, offset: 0, budget: u64::MAX, recent: vec![] }
     }
 
     /// The byte at `offset`, if it was among those read last.
@@ -192,21 +287,26 @@ impl FileStream {
     pub(crate) fn allow(&mut self, bytes: u64) {
         self.budget = bytes;
     }
+
+    pub(crate) fn content(&mut self) -> &mut Content {
+        &mut self.content
+    }
+
+    /// See [`OpenFile::position`].
+    pub(crate) fn position(&self, place: Place) -> Vec<u8> {
+        self.open.position(place, &self.content)
+    }
 }
 
 impl Read for FileStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let left = self.end.saturating_sub(self.offset);
-        if left == 0 || buf.is_empty() {
-            return Ok(0);
-        }
         if self.budget == 0 {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the row is too long; is a quote not closed?"));
         }
-        let wanted = usize::try_from(left.min(self.budget)).unwrap_or(usize::MAX).min(buf.len());
-        let n = self.file.read_at(&mut buf[..wanted], self.offset)?;
+        let wanted = usize::try_from(self.budget).unwrap_or(usize::MAX).min(buf.len());
+        let n = self.content.read(&mut buf[..wanted])?;
         if n == 0 {
-            return Err(shrunk(self.end, self.offset));
+            return Ok(0);
         }
         self.recent.clear();
         self.recent.extend_from_slice(&buf[..n]);
@@ -217,13 +317,14 @@ impl Read for FileStream {
 }
 
 impl Seek for FileStream {
+    /// To the place at which the file was opened, which is all that is ever asked for.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        if to != SeekFrom::Start(self.open.place.offset) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         self.recent.clear();
-        self.offset = match to {
-            SeekFrom::Start(offset) => offset,
-            SeekFrom::Current(by) => self.offset.checked_add_signed(by).ok_or(io::ErrorKind::InvalidInput)?,
-            SeekFrom::End(by) => self.end.checked_add_signed(by).ok_or(io::ErrorKind::InvalidInput)?,
-        };
+        self.content = self.open.content(true);
+        self.offset = self.open.place.offset;
         Ok(self.offset)
     }
 }

@@ -8,12 +8,13 @@
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cutwater_engine::error::SourceError;
 use cutwater_engine::graph::Job;
 use cutwater_engine::source::{Read, Reader, Replay, Source, Waker};
-use cutwater_platform::Clock;
+use cutwater_platform::{Clock, SplitMix};
 
 use crate::position::{Cursor, PositionError};
 
@@ -26,13 +27,80 @@ pub struct Generator<T> {
     splits: u64,
     per_second: Option<u64>,
     clock: Arc<dyn Clock>,
+    cost: Option<GenerationCost>,
     make: Rc<dyn Fn(u64) -> T>,
 }
 
 /// `make(0)`, `make(1)` and so on, `count` records in all. `make` must depend on nothing but the number.
 pub fn generate<T>(job: &Job, count: u64, make: impl Fn(u64) -> T + 'static) -> Generator<T> {
     let clock = job.environment().platform.clock.clone();
-    Generator { count, splits: 1, per_second: None, clock, make: Rc::new(make) }
+    Generator { count, splits: 1, per_second: None, clock, cost: None, make: Rc::new(make) }
+}
+
+/// As [`generate`], with random numbers that depend on `seed` and the record's number alone: the same ones whenever it is made
+/// again, whatever was made before.
+///
+/// ```no_run
+/// # use cutwater_engine::graph::Job;
+/// use cutwater_sources_sinks::generator::generate_seeded;
+/// # fn build(job: &Job) {
+/// let bids = job.source("bids", generate_seeded(job, 1_000_000, 42, |n, random| (n, random.below(5_000))));
+/// # bids.discard();
+/// # }
+/// ```
+pub fn generate_seeded<T>(
+    job: &Job,
+    count: u64,
+    seed: u64,
+    make: impl Fn(u64, &mut SplitMix) -> T + 'static,
+) -> Generator<T> {
+    // One step of the generator mixes the seed, so that neighbouring seeds have nothing in common.
+    let mixed = SplitMix::new(seed).next();
+    generate(job, count, move |n| make(n, &mut SplitMix::new(mixed ^ n.wrapping_mul(0x9E37_79B9_7F4A_7C15))))
+}
+
+/// What it costs to make records: a benchmark subtracts it from the time of its run. Clones count together.
+///
+/// ```no_run
+/// # use cutwater_engine::graph::Job;
+/// use cutwater_sources_sinks::generator::{GenerationCost, generate};
+/// # fn build(job: &Job) {
+/// let cost = GenerationCost::new();
+/// job.source("numbers", generate(job, 1000, |n| n).metered(&cost)).discard();
+/// // After the run: "1000 records made in 1.2ms".
+/// println!("{cost}");
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct GenerationCost(Arc<Made>);
+
+#[derive(Debug, Default)]
+struct Made {
+    records: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl GenerationCost {
+    /// Nothing made yet.
+    pub fn new() -> GenerationCost {
+        GenerationCost::default()
+    }
+
+    /// Records made, those included that were made again after a restart.
+    pub fn records(&self) -> u64 {
+        self.0.records.load(Ordering::Relaxed)
+    }
+
+    /// The time in which they were made, that of all workers together; waiting for a rate is no part of it. Measured per batch.
+    pub fn time(&self) -> Duration {
+        Duration::from_nanos(self.0.nanoseconds.load(Ordering::Relaxed))
+    }
+}
+
+impl fmt::Display for GenerationCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} records made in {:?}", self.records(), self.time())
+    }
 }
 
 /// As [`generate`], without an end.
@@ -56,6 +124,12 @@ impl<T> Generator<T> {
     #[must_use]
     pub fn per_second(self, records: u64) -> Generator<T> {
         Generator { per_second: Some(records), ..self }
+    }
+
+    /// Adds up in `cost` how long making records takes. Costs two looks at the clock per batch.
+    #[must_use]
+    pub fn metered(self, cost: &GenerationCost) -> Generator<T> {
+        Generator { cost: Some(cost.clone()), ..self }
     }
 }
 
@@ -104,7 +178,15 @@ impl<T: Send + 'static> Source for Generator<T> {
             start: self.clock.monotonic(),
             made: 0,
         });
-        Ok(Box::new(GeneratorReader { next, count: self.count, step: self.splits, pace, make: self.make.clone() }))
+        let cost = self.cost.clone().map(|cost| (cost, self.clock.clone()));
+        Ok(Box::new(GeneratorReader {
+            next,
+            count: self.count,
+            step: self.splits,
+            pace,
+            cost,
+            make: self.make.clone(),
+        }))
     }
 }
 
@@ -144,6 +226,7 @@ struct GeneratorReader<T> {
     count: u64,
     step: u64,
     pace: Option<Pace>,
+    cost: Option<(GenerationCost, Arc<dyn Clock>)>,
     make: Rc<dyn Fn(u64) -> T>,
 }
 
@@ -153,6 +236,7 @@ impl<T> Reader for GeneratorReader<T> {
     fn read(&mut self, out: &mut Vec<T>, max: usize) -> Result<Read, SourceError> {
         let due = self.pace.as_ref().map_or(u64::MAX, Pace::due);
         let mut left = due.min(max as u64);
+        let (before, since) = (out.len(), self.cost.as_ref().map(|(_, clock)| clock.monotonic()));
         while left > 0 && self.next < self.count {
             out.push((self.make)(self.next));
             self.next = self.next.saturating_add(self.step);
@@ -160,6 +244,11 @@ impl<T> Reader for GeneratorReader<T> {
             if let Some(pace) = &mut self.pace {
                 pace.made += 1;
             }
+        }
+        if let (Some((cost, clock)), Some(since)) = (&self.cost, since) {
+            let took = clock.monotonic().saturating_sub(since).as_nanos();
+            cost.0.records.fetch_add((out.len() - before) as u64, Ordering::Relaxed);
+            cost.0.nanoseconds.fetch_add(u64::try_from(took).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
         match &self.pace {
             _ if self.next >= self.count => Ok(Read::Exhausted),

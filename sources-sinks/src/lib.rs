@@ -3,8 +3,9 @@
 //! | connector | in | out | guarantee | a restore replays | commit means |
 //! |---|---|---|---|---|---|
 //! | [`log`] | records of topics | records in topics | any | from the offset, read-committed | one atomic write of the log |
-//! | [`text`] | lines of files | | any | from the line | |
-//! | [`csv`] | rows of files | | any | from the row | |
+//! | [`files`] | | rows in files of a folder | any | | one rename shows a checkpoint |
+//! | [`text`] | lines of files, gzip too | | any | from the line | |
+//! | [`csv`] | rows of files, gzip too | | any | from the row | |
 //! | [`generator`] | made records | | any | from the number | |
 //! | [`stdin`] | lines | | at-most-once | nothing | |
 //! | [`collection`] | a vector | a vector | at-most-once | nothing | |
@@ -18,6 +19,7 @@
 pub mod codec;
 pub mod collection;
 pub mod csv;
+pub mod files;
 pub mod generator;
 pub mod log;
 pub mod print;
@@ -25,4 +27,5 @@ pub mod stdin;
 pub mod text;
 
 mod file;
+mod gzip;
 mod position;

@@ -46,6 +46,14 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    /// Bytes behind their length, a u32. The length is checked against what is there.
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], PositionError> {
+        let len = usize::try_from(self.u32()?).map_err(|_| PositionError::Damaged)?;
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(PositionError::Damaged)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
     pub(crate) fn end(self) -> Result<(), PositionError> {
         if self.0.is_empty() { Ok(()) } else { Err(PositionError::Damaged) }
     }

@@ -6,9 +6,12 @@
 //! * Commit: nothing.
 //!
 //! A line ends with `\n` or `\r\n`, neither of which belongs to it; the last one may end with the file. Lines are bytes: what
-//! isn't UTF-8 reaches the job as data, and [`Line::text`] says so. Each file is one split. Compressed files aren't read.
+//! isn't UTF-8 reaches the job as data, and [`Line::text`] says so. Each file is one split. Gzip files, known by their first bytes,
+//! are read unpacked; a restore unpacks the gzip member in which the line stands up to it, so a file of one large member takes its
+//! time. One that is cut off or damaged ends the run with file and place, and what was committed before is kept.
 
 use std::fmt;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,7 +20,7 @@ use cutwater_engine::graph::Job;
 use cutwater_engine::source::{Read, Reader, Replay, Source, Waker};
 
 use crate::codec::{DecodeError, Text};
-use crate::file::{FileSet, OpenFile, Place, shrunk};
+use crate::file::{Content, FileSet, OpenFile, Place};
 
 /// Bytes read from the file at once.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -111,8 +114,16 @@ impl Source for Lines {
         _waker: Waker,
     ) -> Result<Box<dyn Reader<Item = Line>>, SourceError> {
         let open = self.files.open(split, position)?;
-        let (next, read) = (open.place, open.place.offset);
-        Ok(Box::new(LineReader { open, next, read, buffer: vec![], start: 0, searched: 0, max: self.line_bytes_max }))
+        let (next, content) = (open.place, open.content(true));
+        Ok(Box::new(LineReader {
+            open,
+            content,
+            next,
+            buffer: vec![],
+            start: 0,
+            searched: 0,
+            max: self.line_bytes_max,
+        }))
     }
 }
 
@@ -120,10 +131,10 @@ impl Source for Lines {
 #[derive(Debug)]
 struct LineReader {
     open: OpenFile,
+    /// What comes behind the buffer.
+    content: Content,
     /// Where the next line begins; `buffer[start]` is its first byte.
     next: Place,
-    /// Everything before has been read into the buffer.
-    read: u64,
     buffer: Vec<u8>,
     start: usize,
     /// No line ends before this index.
@@ -141,24 +152,17 @@ impl LineReader {
 
     /// Reads one chunk more; false at the end of the split.
     fn refill(&mut self) -> Result<bool, SourceError> {
-        let left = self.open.len() - self.read;
-        if left == 0 {
-            return Ok(false);
-        }
         self.buffer.drain(..self.start);
         self.searched -= self.start;
         self.start = 0;
+        self.content.forget_before(self.next.offset);
         let kept = self.buffer.len();
-        self.buffer.resize(kept + usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES), 0);
-        let n = self.open.file.read_at(&mut self.buffer[kept..], self.read);
+        self.buffer.resize(kept + CHUNK_BYTES, 0);
+        let n = self.content.read(&mut self.buffer[kept..]);
         self.buffer.truncate(kept + n.as_ref().copied().unwrap_or(0));
         match n {
-            Ok(0) => Err(self.open.failed(self.next.line, shrunk(self.open.len(), self.read))),
-            Ok(n) => {
-                self.read += n as u64;
-                Ok(true)
-            }
-            Err(e) => Err(self.open.failed(self.next.line, e)),
+            Ok(n) => Ok(n > 0),
+            Err(e) => Err(self.open.failed(self.next.line, &e)),
         }
     }
 
@@ -178,6 +182,9 @@ impl Reader for LineReader {
     type Item = Line;
 
     fn read(&mut self, out: &mut Vec<Line>, max: usize) -> Result<Read, SourceError> {
+        if !self.content.catch_up().map_err(|e| self.open.failed(self.next.line, &e))? {
+            return Ok(Read::More);
+        }
         for _ in 0..max {
             let (end, resume) = loop {
                 if let Some(end) = self.line_end() {
@@ -201,6 +208,6 @@ impl Reader for LineReader {
     }
 
     fn position(&self) -> Vec<u8> {
-        self.open.position(self.next)
+        self.open.position(self.next, &self.content)
     }
 }

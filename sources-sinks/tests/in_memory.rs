@@ -14,7 +14,7 @@ use cutwater_engine::id::{Attempt, CheckpointId, JobId, WorkerIndex};
 use cutwater_engine::sink::{Sink, Visibility, WriterId};
 use cutwater_engine::source::{Read, Replay, Source, Waker};
 use cutwater_sources_sinks::collection::{collect, collection};
-use cutwater_sources_sinks::generator::{generate, generate_forever};
+use cutwater_sources_sinks::generator::{GenerationCost, generate, generate_forever, generate_seeded};
 use cutwater_sources_sinks::print::{print, print_with};
 use cutwater_sources_sinks::stdin;
 use cutwater_testkit::SimPlatform;
@@ -136,4 +136,48 @@ fn standard_input_never_blocks_the_worker_and_wakes_it() {
     let lines: Vec<_> = out.iter().map(|line| (line.number, line.text().unwrap())).collect();
     assert_eq!(lines, [(1, "one"), (2, "two"), (3, "three")]);
     assert!(source.open("stdin", None, Waker::noop()).is_err(), "it can be read once");
+}
+
+#[test]
+fn seeded_records_depend_on_seed_and_number_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = |seed: u64, splits: u32| {
+        let draw = |n, random: &mut cutwater_platform::SplitMix| (n, random.below(1 << 40));
+        let source = generate_seeded(&job(dir.path()), 500, seed, draw).in_splits(splits);
+        let mut all = vec![];
+        for split in source.splits().unwrap() {
+            all.extend(check_positions(&source, &split));
+        }
+        all.sort_unstable();
+        all
+    };
+    let one = made(7, 1);
+    assert_eq!(one, made(7, 3), "the number of splits plays no part");
+    let other = made(8, 1);
+    assert!(one.iter().zip(&other).all(|(a, b)| a.1 != b.1), "neighbouring seeds have nothing in common");
+    let values: std::collections::BTreeSet<u64> = one.iter().map(|(_, value)| *value).collect();
+    assert_eq!(values.len(), 500);
+}
+
+#[test]
+fn what_making_records_costs_is_reported_without_the_waiting() {
+    let sim = SimPlatform::new(1);
+    let mut options = Options::new("test", "/data");
+    options.platform = sim.platform();
+    let (cost, clock) = (GenerationCost::new(), options.platform.clock.clone());
+    let slow = move |n: u64| {
+        clock.sleep(Duration::from_millis(2));
+        n
+    };
+    let source = generate(&Job::new(Environment::new(&options)), 10, slow).per_second(100).metered(&cost);
+    let mut reader = open(&source, "0", None);
+    let mut read = vec![];
+    while read.len() < 10 {
+        if let Read::WaitMs(ms) = reader.read(&mut read, 3).unwrap() {
+            options.platform.clock.sleep(Duration::from_millis(ms));
+        }
+    }
+    assert_eq!((cost.records(), cost.time()), (10, Duration::from_millis(20)));
+    assert!(options.platform.clock.monotonic() >= Duration::from_millis(100), "most of it was waiting");
+    assert_eq!(cost.to_string(), "10 records made in 20ms");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cutwater_engine::observe::{Control, Phase, Seen};
+use cutwater_engine::observe::{Control, Paused, Phase, Seen};
 use cutwater_platform::{Clock, Platform, Spawn, Step, Task, TaskHandle};
 
 use super::console::Console;
@@ -36,6 +36,7 @@ impl Watch {
             clock: platform.clock.clone(),
             rate: Rate { at: now, read: 0, per_second: 0.0 },
             line_at: now + LINE_EVERY,
+            paused: None,
         };
         let task = platform.spawn.spawn("cw-face", Box::new(watching));
         Watch { over, task, spawn: platform.spawn.clone(), console: console.clone() }
@@ -60,6 +61,7 @@ struct Watching {
     clock: Arc<dyn Clock>,
     rate: Rate,
     line_at: Duration,
+    paused: Option<Paused>,
 }
 
 impl Task for Watching {
@@ -71,6 +73,14 @@ impl Task for Watching {
             self.stopping = true;
             self.control.stop();
             self.console.say("stopping after a last checkpoint; once more ends at once");
+        }
+        let paused = self.control.paused();
+        if paused != self.paused {
+            match &paused {
+                Some(paused) => self.console.say(&paused.to_string()),
+                None => self.console.say("there is space again: going on"),
+            }
+            self.paused = paused;
         }
         let (now, seen) = (self.clock.monotonic(), self.control.seen());
         self.rate.update(now, seen.read);
@@ -112,6 +122,7 @@ fn line(seen: &Seen, per_second: f64, stopping: bool) -> String {
         (Phase::Running, false) => "running",
         (Phase::Running, true) => "stopping",
         (Phase::Finished, _) => "finished",
+        (Phase::Paused, _) => "paused until there is space on the disk",
     };
     let mut line = format!("{doing}: {} records read", grouped(seen.read));
     if per_second >= 1.0 {

@@ -270,6 +270,17 @@ pub fn live_on(machine: &Machine, workers: usize, log: &LogHandle) -> Result<Rep
     run_job(machine, workers, GuaranteeKind::ExactlyOnce, &Control::new(), move |job| build(job, &log, Slow::Before))
 }
 
+/// One life of the golden job that waits so long for room on a full disk; the other lives don't.
+///
+/// # Errors
+/// What ended it.
+pub fn live_waiting(machine: &Machine, workers: usize, wait: Duration, control: &Control) -> Result<Report, RunError> {
+    let mut options = options(machine, workers);
+    options.guarantee = Guarantee::ExactlyOnce(snapshots(Alignment::Aligned));
+    options.wait_for_space = wait;
+    run_with(&options, control, |job| build(job, &job.log(), Slow::Before))
+}
+
 fn run_job(
     machine: &Machine,
     workers: usize,
@@ -296,6 +307,7 @@ pub(crate) fn options(machine: &Machine, workers: usize) -> Options {
     options.workers = workers;
     options.pin = false;
     options.restarts_max = 0;
+    options.wait_for_space = Duration::ZERO;
     options.platform = machine.platform();
     // Little stands before a barrier, so that a run takes a dozen checkpoints and not three.
     options.limits.batch_records = 4;

@@ -100,6 +100,24 @@ fn twenty_kills_change_nothing() {
 }
 
 #[test]
+fn processes_that_are_stopped_and_overtaken_never_come_back_and_the_result_is_written() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let result = dir.path().join("kills.txt");
+    let ran = run(&["--kills", "6", "--zombies", "--result", result.to_str().expect("Unicode")]);
+    assert_equal(&ran);
+    assert!(ran.out.contains("3 stopped processes were let go on, and none came back"), "{}", ran.out);
+    let text = std::fs::read_to_string(&result).expect("it was written");
+    for line in [
+        "kills landed                            6",
+        "stopped, overtaken, let go on           3",
+        "--seed 2013",
+        "commit ",
+    ] {
+        assert!(text.contains(line), "{line:?} is missing in:\n{text}");
+    }
+}
+
+#[test]
 fn a_finished_directory_says_so_and_is_checked_again() {
     let dir = tempfile::tempdir().expect("a directory");
     assert_equal(&run_in(dir.path(), &[]));

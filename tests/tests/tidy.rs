@@ -46,7 +46,8 @@ fn uses(crates: &[&str], needles: &[&str]) -> Vec<String> {
     found
 }
 
-const LIBRARIES: [&str; 6] = ["engine", "operators", "sources-sinks", "partition-log", "broker", "testkit"];
+const LIBRARIES: [&str; 7] =
+    ["engine", "operators", "sources-sinks", "partition-log", "broker", "testkit", "conformance"];
 
 #[test]
 fn nothing_durable_goes_around_the_platform() {

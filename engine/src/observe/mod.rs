@@ -8,7 +8,7 @@ mod standing;
 
 pub use explanation::{Connector, ExplainedState, Explanation};
 pub use history::{CheckpointPhase, CheckpointRecord, CheckpointState, PhaseTime};
-pub use progress::{Control, Phase, Progress, RecoveryTimes, Seen};
+pub use progress::{Control, Paused, Phase, Progress, RecoveryTimes, Seen};
 pub use report::{EdgeCount, OperatorCount, Report};
 pub use standing::{InstanceName, Stage, Waiting};
 

@@ -1,5 +1,7 @@
 //! Live numbers of a run, and the way to stop it. Counters are atomics that are written once per batch.
 
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,6 +29,23 @@ pub enum Phase {
     Running,
     /// The last checkpoint is committed.
     Finished,
+    /// A disk is full; see [`Control::paused`].
+    Paused,
+}
+
+/// Why a run is paused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paused {
+    /// What could not be written.
+    pub path: PathBuf,
+    /// The run goes on once there is room for so many bytes.
+    pub needs_bytes: u64,
+}
+
+impl fmt::Display for Paused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "paused: no space on the disk of {}, needs {} bytes", self.path.display(), self.needs_bytes)
+    }
 }
 
 /// How long an attempt took to come back, by phase, each measured from the end of the one before.
@@ -104,6 +123,7 @@ pub struct Progress {
     standings: Standings,
     stop: AtomicBool,
     stop_waker: Mutex<Option<Waker>>,
+    paused: Mutex<Option<Paused>>,
 }
 
 const ORDER: Ordering = Ordering::Relaxed;
@@ -117,6 +137,7 @@ impl Progress {
             2 => Phase::Recovering,
             3 => Phase::Loading,
             4 => Phase::Running,
+            6 => Phase::Paused,
             _ => Phase::Finished,
         };
         Seen {
@@ -137,6 +158,14 @@ impl Progress {
 
     pub(crate) fn phase(&self, phase: Phase) {
         self.phase.store(phase as u8, ORDER);
+    }
+
+    /// The run waits for room, or does so no more.
+    pub(crate) fn paused(&self, paused: Option<Paused>) {
+        if paused.is_some() {
+            self.phase(Phase::Paused);
+        }
+        *self.paused.lock().unwrap_or_else(PoisonError::into_inner) = paused;
     }
 
     /// An attempt begins; what the last one read and hasn't been committed is read again.
@@ -289,6 +318,11 @@ impl Control {
     /// included. As many as [`Snapshots::history`](crate::config::Snapshots::history) says.
     pub fn checkpoints(&self) -> Vec<CheckpointRecord> {
         self.progress.checkpoints()
+    }
+
+    /// Why the run is paused, if it is.
+    pub fn paused(&self) -> Option<Paused> {
+        self.progress.paused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn progress(&self) -> Arc<Progress> {

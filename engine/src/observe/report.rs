@@ -49,6 +49,10 @@ pub struct Report {
     pub recoveries: Vec<RecoveryTimes>,
     /// Why the attempts before the last one of this run ended.
     pub failures: Vec<String>,
+    /// How often the run waited for room on a full disk.
+    pub pauses: u32,
+    /// For how long, all together.
+    pub paused: Duration,
     /// Duration of the run.
     pub elapsed: Duration,
 }
@@ -188,6 +192,14 @@ impl fmt::Display for Report {
             self.elapsed.as_secs_f64(),
             self.failures.len()
         )?;
+        if self.pauses > 0 {
+            writeln!(
+                f,
+                "  paused        {} times, {:.3} s, for lack of space",
+                self.pauses,
+                self.paused.as_secs_f64()
+            )?;
+        }
         writeln!(
             f,
             "  checkpoints   newest {}; {} committed and {} declined in this run",

@@ -14,6 +14,7 @@
 //!   offload    the I/O threads                  attempt    what ends an attempt
 //!   place      a worker among others: on a thread of its own, or taking turns in a simulation
 //!   merging    grown chains into new bases, beside the run
+//!   space      waits until a full disk has room again
 //!   watchdog   ends the process if a worker is stuck
 //! ```
 
@@ -35,6 +36,7 @@ mod restore;
 mod run;
 mod snapshotting;
 mod source;
+mod space;
 mod thread;
 mod watchdog;
 

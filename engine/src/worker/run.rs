@@ -27,6 +27,7 @@ use crate::worker::attempt::{AttemptState, Failure};
 use crate::worker::program::program_of;
 use crate::worker::recover::{Groups, ProgramHere, Recovered, recover};
 use crate::worker::restore::key_groups_of;
+use crate::worker::space::Space;
 use crate::worker::thread::{BuildFn, Orders, Outcome, work};
 use crate::worker::watchdog::Watchdog;
 
@@ -49,7 +50,36 @@ pub fn run(
     options: &Options,
     control: &Control,
 ) -> Result<Report, RunError> {
-    Run::prepare(Arc::new(build), options, control)?.attempts()
+    let since = options.platform.clock.monotonic();
+    let build: BuildFn = Arc::new(build);
+    let (mut space, watched) = Space::watch(options, control.progress());
+    let waits = options.guarantee.snapshots().is_some() && !options.wait_for_space.is_zero();
+    let mut past = Past::default();
+    loop {
+        // A pause closes everything, so that the log can be opened again: one that has met a full disk stays down.
+        let ended = Run::prepare(build.clone(), &watched, control).and_then(|run| {
+            let run = Run { since, past: Mutex::new(std::mem::take(&mut past)), ..run };
+            let ended = run.attempts(waits.then_some(&space));
+            past = run.past.into_inner().unwrap_or_else(PoisonError::into_inner);
+            ended
+        });
+        let error = match ended {
+            Ok(mut report) => {
+                (report.pauses, report.paused) = (space.pauses, space.paused);
+                return Ok(report);
+            }
+            Err(error) => error,
+        };
+        match space.take().filter(|_| waits && may_be_a_full_disk(&error)) {
+            Some(room) => space.wait(&room, &error.to_string(), options)?,
+            None => return Err(error),
+        }
+    }
+}
+
+/// Whether a full disk can have been the cause. The attempts end with [`RunError::Fatal`] for it.
+fn may_be_a_full_disk(error: &RunError) -> bool {
+    matches!(error, RunError::Io(_) | RunError::Fatal(_) | RunError::Build(BuildError::Refused { .. }))
 }
 
 /// What a job is and which guarantee it would have, without running it. A log that the job uses is opened, and no record of it
@@ -102,12 +132,13 @@ pub(crate) struct Run<'a> {
     built: Job,
     program: OnceCell<Program>,
     since: Duration,
-    report: Mutex<Partial>,
+    past: Mutex<Past>,
 }
 
-/// What the report remembers of attempts that failed.
+/// What a run remembers of attempts that failed.
 #[derive(Default)]
-struct Partial {
+struct Past {
+    failed: u32,
     failures: Vec<String>,
     recoveries: Vec<crate::observe::RecoveryTimes>,
     aborted: u64,
@@ -127,7 +158,7 @@ impl<'a> Run<'a> {
         validate(&mut inner, options.guarantee.kind())?;
         let (plan, groups) = (Plan::of(&inner), Arc::new(groups_of(&inner)));
         drop(inner);
-        let report = Mutex::default();
+        let past = Mutex::default();
         Ok(Run {
             build,
             options,
@@ -138,20 +169,23 @@ impl<'a> Run<'a> {
             built: job,
             program: OnceCell::new(),
             since,
-            report,
+            past,
         })
     }
 
-    fn attempts(self) -> Result<Report, RunError> {
+    /// With `space`, an attempt that ended for lack of it ends this run of attempts, and isn't counted.
+    fn attempts(&self, space: Option<&Space>) -> Result<Report, RunError> {
         if self.options.guarantee.snapshots().is_none() {
             self.refuse_what_cannot_resume()?;
         }
-        let mut failed = 0;
         loop {
             let failure = match self.attempt() {
                 Ok(report) => return Ok(report),
                 Err(failure) => failure,
             };
+            if matches!(&failure, Failure::Restart(_)) && space.is_some_and(Space::is_full) {
+                return Err(RunError::Fatal(failure.to_string()));
+            }
             let text = match failure {
                 Failure::Unwanted { sink } if self.has_one_output_and_no_promise() => {
                     return Err(RunError::Unwanted { what: sink });
@@ -161,7 +195,9 @@ impl<'a> Run<'a> {
                 beyond_help => return Err(beyond_help.into()),
             };
             tracing::warn!(failure = text, "the attempt failed");
-            failed += 1;
+            let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+            past.failed += 1;
+            let failed = past.failed;
             if self.options.guarantee.snapshots().is_none() {
                 let text = format!("{text}. An at-most-once job isn't restarted: nobody could say what was lost");
                 return Err(RunError::Fatal(text));
@@ -169,11 +205,9 @@ impl<'a> Run<'a> {
             if failed > self.options.restarts_max || self.control.progress().stop_requested() {
                 return Err(RunError::GaveUp { attempts: failed, last: text });
             }
-            {
-                let mut partial = self.report.lock().unwrap_or_else(PoisonError::into_inner);
-                partial.failures.push(text);
-                partial.recoveries.push(self.control.seen().recovery);
-            }
+            past.failures.push(text);
+            past.recoveries.push(self.control.seen().recovery);
+            drop(past);
             let backoff = self.options.restart_backoff.saturating_mul(1 << (failed - 1).min(16));
             self.options.platform.clock.sleep(backoff.min(BACKOFF_MAX));
         }
@@ -201,7 +235,7 @@ impl<'a> Run<'a> {
             }
         };
         if let Some(recovered) = &recovered {
-            self.report.lock().unwrap_or_else(PoisonError::into_inner).aborted += recovered.aborted as u64;
+            self.past.lock().unwrap_or_else(PoisonError::into_inner).aborted += recovered.aborted as u64;
             let from = recovered.manifest.as_ref().map_or(CheckpointId::default(), |m| m.checkpoint);
             let same_graph = recovered.upgrade.as_ref().is_none_or(|upgrade| upgrade.same_graph);
             let counted = recovered.manifest.as_ref().filter(|_| same_graph);
@@ -336,7 +370,7 @@ impl<'a> Run<'a> {
     ) -> Report {
         let progress = self.control.progress();
         let seen = progress.seen();
-        let partial = std::mem::take(&mut *self.report.lock().unwrap_or_else(PoisonError::into_inner));
+        let partial = std::mem::take(&mut *self.past.lock().unwrap_or_else(PoisonError::into_inner));
         let (operators, edges) = books(&self.plan, counters);
         let mut recoveries = partial.recoveries;
         recoveries.push(seen.recovery);
@@ -359,6 +393,8 @@ impl<'a> Run<'a> {
             history: progress.checkpoints(),
             recoveries,
             failures: partial.failures,
+            pauses: 0,
+            paused: Duration::ZERO,
             elapsed: self.options.platform.clock.monotonic().saturating_sub(self.since),
         }
     }

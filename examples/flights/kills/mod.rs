@@ -3,4 +3,5 @@
 pub(crate) mod child;
 pub(crate) mod parent;
 pub(crate) mod plan;
+pub(crate) mod result;
 pub(crate) mod status;

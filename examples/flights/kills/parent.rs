@@ -7,10 +7,13 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::args::Args;
 use crate::kills::plan::{Strike, plan};
+use crate::kills::result::Summary;
 use crate::kills::status::{Recovered, Status};
 use crate::problem::{Kind, Problem};
 use crate::talk::{Talk, complain};
@@ -43,8 +46,9 @@ impl Landed {
     }
 }
 
-/// Runs the job to its end through all kills. Answers the final child's report.
-pub(crate) fn run(args: &Args, dir: &Path, records: usize) -> Result<String, Problem> {
+/// Runs the job to its end through all kills. Answers the final child's report, and what was counted.
+pub(crate) fn run(args: &Args, dir: &Path, records: usize) -> Result<(String, Summary), Problem> {
+    let since = Instant::now();
     let strikes = plan(args.seed, args.kills, records as u64);
     let rate = args.pace(records).unwrap_or(u64::MAX);
     let talk = args.talk();
@@ -54,23 +58,35 @@ pub(crate) fn run(args: &Args, dir: &Path, records: usize) -> Result<String, Pro
         args.seed,
         args.checkpoint_interval()
     ))?;
-    let mut tally = Tally { talk, pending: Vec::new(), between_prepare_and_commit: 0 };
+    let mut tally = Tally { talk, pending: Vec::new(), between_prepare_and_commit: 0, zombies: 0 };
+    let mut stopped: Vec<Running> = Vec::new();
     for (number, strike) in (1..).zip(&strikes) {
-        let mut child = Running::start(args, dir, rate, Some(*strike))?;
+        let mut child = Running::start(args, dir, rate, Some(*strike), !stopped.is_empty())?;
+        child.stops = args.zombies;
         let Some(landed) = child.until_killed(number, *strike, &mut tally)? else {
             let what = format!("kill {number} of {} ({strike}) did not land: the job finished before", strikes.len());
             return Err(Problem::new(Kind::Verification, what, "run with a lower --rate, or with a new directory"));
         };
         tally.pending.push(landed);
+        // Whoever came after the stopped ones has taken their place, as far as it got.
+        tally.let_go_on(&mut stopped)?;
+        if child.is_stopped {
+            stopped.push(child);
+        }
     }
-    let report = Running::start(args, dir, rate, None)?.until_finished(&mut tally)?;
+    let report = Running::start(args, dir, rate, None, !stopped.is_empty())?.until_finished(&mut tally)?;
+    tally.let_go_on(&mut stopped)?;
     if tally.between_prepare_and_commit == 0 {
         let what = "no kill landed between prepare and commit, which is what the kills are for";
         return Err(Problem::new(Kind::Verification, what, "run with more --kills or another --seed"));
     }
     let between = tally.between_prepare_and_commit;
     talk.say(format_args!("{} kills landed, {between} of them between prepare and commit", strikes.len()))?;
-    Ok(report)
+    if args.zombies {
+        talk.say(format_args!("{} stopped processes were let go on, and none came back", tally.zombies))?;
+    }
+    let (kills, zombies, elapsed) = (strikes.len(), tally.zombies, since.elapsed());
+    Ok((report, Summary { kills, between_prepare_and_commit: between, zombies, elapsed }))
 }
 
 /// What came of the kills so far.
@@ -79,9 +95,28 @@ struct Tally {
     /// Kills since the last start that recovered, in their order: more than one if a start was killed while it recovered.
     pending: Vec<Landed>,
     between_prepare_and_commit: usize,
+    zombies: usize,
 }
 
 impl Tally {
+    /// Lets stopped processes go on: they must be dead, killed by the one that took their place.
+    fn let_go_on(&mut self, stopped: &mut Vec<Running>) -> Result<(), Problem> {
+        for mut zombie in stopped.drain(..) {
+            zombie.signal(Signal::CONT)?;
+            let status = zombie.wait()?;
+            if status.signal() != Some(SIGKILL) {
+                let what = format!("a process that was stopped and overtaken came back and ended by itself ({status})");
+                return Err(Problem::new(
+                    Kind::Verification,
+                    what,
+                    "this is a mistake in Cutwater: please report it with the directory",
+                ));
+            }
+            self.zombies += 1;
+        }
+        Ok(())
+    }
+
     /// The start after the pending kills has recovered, and tells what they left.
     fn recovered(&mut self, found: &Recovered) -> Result<(), Problem> {
         if found.prepared > 0 && !self.pending.is_empty() {
@@ -130,10 +165,13 @@ struct Running {
     lines: Receiver<Status>,
     attempt: Option<u64>,
     read: u64,
+    /// Strikes at record counts stop it instead of killing it.
+    stops: bool,
+    is_stopped: bool,
 }
 
 impl Running {
-    fn start(args: &Args, dir: &Path, rate: u64, strike: Option<Strike>) -> Result<Running, Problem> {
+    fn start(args: &Args, dir: &Path, rate: u64, strike: Option<Strike>, take_over: bool) -> Result<Running, Problem> {
         let failed = |e: std::io::Error| Problem::new(Kind::Failed, format!("the job could not be started: {e}"), "");
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = Command::new(program);
@@ -145,6 +183,9 @@ impl Running {
             ("--checkpoint-every", args.checkpoint_interval().as_millis() as u64),
         ] {
             command.arg(flag).arg(value.to_string());
+        }
+        if take_over {
+            command.arg("--take-over");
         }
         command.env_remove(ARM);
         if let Some(Strike::Point { name, nth }) = strike {
@@ -165,7 +206,7 @@ impl Running {
                 }
             }
         });
-        Ok(Running { child, lines, attempt: None, read: 0 })
+        Ok(Running { child, lines, attempt: None, read: 0, stops: false, is_stopped: false })
     }
 
     /// The next line; `None` when the child has closed its output.
@@ -200,6 +241,11 @@ impl Running {
         while self.next(tally)?.is_some() {
             if matches!(strike, Strike::Records { at } if self.read >= at) && !struck {
                 struck = true;
+                if self.stops {
+                    self.signal(Signal::STOP)?;
+                    self.is_stopped = true;
+                    return Ok(Some(Landed { number, strike, attempt: self.attempt, read: self.read }));
+                }
                 self.kill()?;
             }
         }
@@ -223,6 +269,13 @@ impl Running {
 
     fn kill(&mut self) -> Result<(), Problem> {
         self.child.kill().map_err(|e| Problem::new(Kind::Failed, format!("the job could not be killed: {e}"), ""))
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), Problem> {
+        let failed =
+            |what: &str| Problem::new(Kind::Failed, format!("the job could not be stopped or let go on: {what}"), "");
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| failed("no process id"))?;
+        kill_process(pid, signal).map_err(|e| failed(&e.to_string()))
     }
 
     fn wait(&mut self) -> Result<ExitStatus, Problem> {
