@@ -240,6 +240,15 @@ pub enum Compression {
 /// `sysexits.h`. What was committed is kept.
 pub const STUCK_EXIT_CODE: i32 = 70;
 
+/// Where a run begins instead of its newest checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoreFrom {
+    /// The savepoint's folder.
+    pub savepoint: PathBuf,
+    /// Even if output beyond it is committed in this directory: that output will be written again.
+    pub fork: bool,
+}
+
 /// Everything a run needs besides the graph.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -272,6 +281,8 @@ pub struct Options {
     /// Let frames between workers travel as bytes, as they would between processes. Slower; shows a type whose `Serialize` and
     /// `Deserialize` don't agree before several machines are involved.
     pub bytes_between_workers: bool,
+    /// Begin from a savepoint; see `docs/savepoints.md`.
+    pub restore: Option<RestoreFrom>,
     /// Limits inside the dataflow.
     pub limits: Limits,
     /// The world.
@@ -295,6 +306,7 @@ impl Options {
             take_over: false,
             allow_dropped: BTreeSet::new(),
             bytes_between_workers: false,
+            restore: None,
             limits: Limits::default(),
             platform: Platform::real(),
         }

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use cutwater_engine::config::{Alignment, Compression, Guarantee, Options, Snapshots};
+use cutwater_engine::config::{Alignment, Compression, Guarantee, Options, RestoreFrom, Snapshots};
 use cutwater_engine::error::RunError;
+
+use super::orders::place_of;
 
 /// What stands below the flags in `--help`.
 pub(super) const AFTER_HELP: &str = "\
@@ -96,6 +98,21 @@ pub struct Flags {
     /// or source/split; may be said several times
     #[arg(long, value_name = "NAME")]
     pub allow_dropped: Vec<String>,
+    /// Have the job that runs in the data directory take a savepoint, below DIR/savepoints or at a path, and end when it is there
+    #[arg(long, value_name = "NAME", requires = "dir")]
+    pub savepoint: Option<PathBuf>,
+    /// Have that job stop after a last checkpoint, with --savepoint if that is given
+    #[arg(long, requires = "dir")]
+    pub stop: bool,
+    /// Have that job end as if its input had ended: windows fire, the job has finished
+    #[arg(long, requires = "dir", conflicts_with = "stop")]
+    pub drain: bool,
+    /// Begin from a savepoint: a name below DIR/savepoints, or a path
+    #[arg(long, value_name = "NAME", env = "CUTWATER_RESTORE", hide_env_values = true, requires = "dir")]
+    pub restore: Option<PathBuf>,
+    /// With --restore: even if output beyond the savepoint is committed; it will be written again
+    #[arg(long, requires = "restore")]
+    pub fork: bool,
     /// If another process holds the data directory, kill exactly that process and take its place
     #[arg(long, env = "CUTWATER_TAKE_OVER", hide_env_values = true)]
     pub take_over: bool,
@@ -132,6 +149,10 @@ impl Flags {
         let mut options = Options::new(name, self.dir.clone().unwrap_or_default());
         options.workers = self.workers.unwrap_or(options.workers);
         options.take_over = self.take_over;
+        if let Some(name) = &self.restore {
+            let savepoint = place_of(&options.dir, name)?;
+            options.restore = Some(RestoreFrom { savepoint, fork: self.fork });
+        }
         options.allow_dropped = self.allow_dropped.iter().cloned().collect();
         options.guarantee = match self.guarantee.unwrap_or(Promise::ExactlyOnce) {
             Promise::AtMostOnce => match self.about_checkpoints() {

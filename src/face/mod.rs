@@ -10,6 +10,7 @@
 //!   flags      command line and environment -> options
 //!   directory  the data directory: given, or temporary
 //!   signals    Ctrl-C                             console    standard error, shared by progress bar and log lines
+//!   orders     files through which a running job is told to take a savepoint, to stop, to drain
 //!   watch      beside the run: progress, stop     exit       what the run came to, as a number
 //!   look       checkpoints, state and upgrades, without a run
 //! ```
@@ -19,6 +20,7 @@ mod directory;
 mod exit;
 mod flags;
 mod look;
+mod orders;
 mod signals;
 mod watch;
 
@@ -122,6 +124,7 @@ impl Flags {
                 Err(error) => return console.failed(&error),
             };
         let exit = match self {
+            _ if self.savepoint.is_some() || self.stop || self.drain => orders::give(&console, &options, self),
             _ if self.checkpoints => look::checkpoints(&console, &options),
             _ if self.state.is_some() || !self.compare.is_empty() => look::states(&console, build, &options, self),
             _ if self.check_upgrade => look::outlook(&console, build, &options),
@@ -165,7 +168,7 @@ fn live(
     ));
     console.make_room_for_data();
     let control = Control::new();
-    let watch = Watch::start(console, &signals, &control, &options.platform);
+    let watch = Watch::start(console, &signals, &control, options);
     let result = worker::run(build, options, &control);
     watch.end();
     match result {

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use cutwater_engine::config::Options;
 use cutwater_engine::observe::{Control, Paused, Phase, Seen};
-use cutwater_platform::{Clock, Platform, Spawn, Step, Task, TaskHandle};
+use cutwater_platform::{Clock, Spawn, Step, Task, TaskHandle};
 
 use super::console::Console;
+use super::orders::Desk;
 use super::signals::Signals;
 
 /// How often the line is drawn and signals are looked for.
@@ -24,7 +26,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn start(console: &Console, signals: &Signals, control: &Control, platform: &Platform) -> Watch {
+    pub(super) fn start(console: &Console, signals: &Signals, control: &Control, options: &Options) -> Watch {
+        let platform = &options.platform;
         let over = Arc::new(AtomicBool::new(false));
         let now = platform.clock.monotonic();
         let watching = Watching {
@@ -32,6 +35,7 @@ impl Watch {
             signal: signals.flag(),
             stopping: false,
             control: control.clone(),
+            desk: Desk::new(options),
             console: console.clone(),
             clock: platform.clock.clone(),
             rate: Rate { at: now, read: 0, per_second: 0.0 },
@@ -57,6 +61,7 @@ struct Watching {
     signal: Arc<AtomicBool>,
     stopping: bool,
     control: Control,
+    desk: Desk,
     console: Console,
     clock: Arc<dyn Clock>,
     rate: Rate,
@@ -66,7 +71,12 @@ struct Watching {
 
 impl Task for Watching {
     fn step(&mut self) -> Step {
-        if self.over.load(Ordering::SeqCst) {
+        // Also when all is over: orders are settled then, and somebody waits for their answers.
+        let over = self.over.load(Ordering::SeqCst);
+        if let Err(error) = self.desk.look(&self.control, over) {
+            tracing::warn!(%error, "orders can't be taken or answered");
+        }
+        if over {
             return Step::Done;
         }
         if self.signal.load(Ordering::SeqCst) && !self.stopping {

@@ -205,6 +205,11 @@ impl Ledger {
         self.stop = true;
     }
 
+    /// A person asks for a checkpoint: the next one is due at once, whatever interval and pause say.
+    pub fn hurry(&mut self, now: Duration) {
+        self.due = self.due.min(now);
+    }
+
     /// Whether a checkpoint may start now.
     pub fn poll(&self, now: Duration) -> Trigger {
         if self.last_drafted {

@@ -11,6 +11,7 @@ use crate::id::{Attempt, CheckpointId, InstanceId};
 use crate::observe::history::{CheckpointRecord, History, Layout};
 use crate::observe::standing::{Standings, Waiting};
 use crate::sink::Committed;
+use crate::snapshot::{Orders, SavepointTicket, Which};
 use crate::source::Waker;
 
 /// What a run is doing.
@@ -121,7 +122,9 @@ pub struct Progress {
     recovery: Mutex<RecoveryTimes>,
     history: Mutex<History>,
     standings: Standings,
+    savepoints: Orders,
     stop: AtomicBool,
+    drain: AtomicBool,
     stop_waker: Mutex<Option<Waker>>,
     paused: Mutex<Option<Paused>>,
 }
@@ -208,6 +211,7 @@ impl Progress {
     /// The workers of an attempt are about to be built: where its instances stand is noted anew, its checkpoints are remembered.
     pub(crate) fn loading(&self, attempt: Attempt, layout: Layout, keep: usize) {
         self.standings.clear();
+        self.savepoints.again();
         self.history(|history| history.begin(attempt, layout, keep));
     }
 
@@ -283,7 +287,22 @@ impl Progress {
         self.stop.load(ORDER)
     }
 
-    /// Whom to wake when a stop is requested.
+    /// Whether sources shall end as if they had nothing left.
+    pub(crate) fn drain_requested(&self) -> bool {
+        self.drain.load(ORDER)
+    }
+
+    pub(crate) fn savepoints(&self) -> &Orders {
+        &self.savepoints
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.stop_waker.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            waker.wake();
+        }
+    }
+
+    /// Whom to wake when a stop or a savepoint is requested.
     pub(crate) fn on_stop(&self, waker: Waker) {
         *self.stop_waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
     }
@@ -304,9 +323,47 @@ impl Control {
     /// Asks for a last checkpoint, after which the run ends. A job without checkpoints just ends.
     pub fn stop(&self) {
         self.progress.stop.store(true, ORDER);
-        if let Some(waker) = self.progress.stop_waker.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            waker.wake();
-        }
+        self.progress.wake();
+    }
+
+    /// Ends the job as if its sources had nothing left: they promise the end of event time, windows fire, the last checkpoint is
+    /// final. Run again in this directory the job has nothing to do.
+    pub fn drain(&self) {
+        self.progress.drain.store(true, ORDER);
+        self.progress.wake();
+    }
+
+    /// Asks for a savepoint in a folder of its own, which must not exist, or be empty; the run goes on. `order` is any number that
+    /// no other order has: taken up again after a crash, an order that was carried out finds its savepoint instead of refusing the
+    /// folder. Only for a job with checkpoints, and a relative folder is the process's.
+    ///
+    /// ```
+    /// use cutwater_engine::observe::Control;
+    /// use cutwater_engine::snapshot::SavepointState;
+    ///
+    /// let control = Control::new();
+    /// let ticket = control.savepoint("/backup/before-upgrade", 1);
+    /// assert_eq!(ticket.state(), SavepointState::Waiting, "nothing runs yet");
+    /// ```
+    pub fn savepoint(&self, dir: impl Into<PathBuf>, order: u64) -> SavepointTicket {
+        let ticket = self.progress.savepoints.place(order, dir.into(), Which::Next);
+        self.progress.wake();
+        ticket
+    }
+
+    /// [Stops](Control::stop) the run with a savepoint: nothing is read behind it, all its output is visible, and a job restored from
+    /// it goes on exactly where this one ended.
+    pub fn stop_with_savepoint(&self, dir: impl Into<PathBuf>, order: u64) -> SavepointTicket {
+        let ticket = self.progress.savepoints.place(order, dir.into(), Which::Stopped);
+        self.stop();
+        ticket
+    }
+
+    /// [Drains](Control::drain) the job with a savepoint of its end, for the record: a job restored from it has finished.
+    pub fn drain_with_savepoint(&self, dir: impl Into<PathBuf>, order: u64) -> SavepointTicket {
+        let ticket = self.progress.savepoints.place(order, dir.into(), Which::Final);
+        self.drain();
+        ticket
     }
 
     /// A look at the run, now.

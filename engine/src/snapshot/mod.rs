@@ -7,6 +7,7 @@
 //!   entry      keys and values as bytes                                      inspect  looking in from outside
 //!   walk       a chain as the entries it stands for                          merge    a chain into a new base
 //!   view       state in a checkpoint, two checkpoints compared               compress blocks packed
+//!   savepoint  a committed checkpoint in a folder of its own
 //!   store      the trait: what a checkpoint store must promise               fs       a directory that keeps the promise
 //! ```
 //!
@@ -24,6 +25,7 @@ mod manifest;
 mod merge;
 mod reader;
 mod record;
+mod savepoint;
 mod store;
 mod view;
 mod view_text;
@@ -46,6 +48,8 @@ pub use manifest::{
 pub use merge::MergeError;
 pub use reader::{Block, ReadError, StateFileReader};
 pub use record::{Base, Claimant, CommittedRecord, ManifestPoint};
+pub(crate) use savepoint::{Orders, Which, is_seeded_from, needs_seeding, put_back, seed, take};
+pub use savepoint::{Savepoint, SavepointError, SavepointRecord, SavepointState, SavepointTicket};
 pub use store::{CheckpointStore, Owner, StateFileOut, StoreError, StoreListing};
 pub use view::{
     Comparison, Difference, Show, StateComparison, StateReaders, ViewError, ViewedEntries, ViewedState,

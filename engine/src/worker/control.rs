@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cutwater_platform::{Clock, CrashPoints};
+use cutwater_platform::{Clock, CrashPoints, Platform};
 use timely::dataflow::operators::Capability;
 
 use crate::checkpoint::{
@@ -28,8 +28,8 @@ use crate::id::CheckpointId;
 use crate::observe::{Progress, in_words};
 use crate::sink::{CommitGroup, Committed};
 use crate::snapshot::{
-    CheckpointStore, CommittedRecord, HashIdentity, Manifest, ManifestPoint, Owner, PlanIdentity, StateFileName,
-    StoreError,
+    CheckpointStore, CommittedRecord, HashIdentity, Manifest, ManifestName, ManifestPoint, Owner, PlanIdentity,
+    SavepointError, SavepointRecord, SavepointState, SavepointTicket, StateFileName, StoreError, take,
 };
 use crate::worker::attempt::Failure;
 use crate::worker::offload::{Offload, Results};
@@ -47,6 +47,9 @@ pub(crate) struct Plane {
     pub(crate) groups: Arc<BTreeMap<String, Arc<dyn CommitGroup>>>,
     pub(crate) offload: Rc<Offload>,
     pub(crate) progress: Arc<Progress>,
+    pub(crate) platform: Platform,
+    /// Where savepoints are written, beside everything else.
+    pub(crate) exports: Rc<Offload>,
     /// Wakes the trigger.
     pub(crate) wake_trigger: Rc<RefCell<Option<Alarm>>>,
     /// The timeline's manifests that are in the store.
@@ -71,6 +74,8 @@ pub(crate) struct Kept {
     pub(crate) is_final: bool,
     pub(crate) files: BTreeSet<String>,
     pub(crate) handles: BTreeMap<String, Vec<Vec<u8>>>,
+    /// Savepoints being written of it: none of its files may go.
+    pub(crate) pins: usize,
 }
 
 impl Kept {
@@ -82,7 +87,7 @@ impl Kept {
         }
         let point = ManifestPoint { checkpoint: manifest.checkpoint, attempt: manifest.attempt, checksum };
         let files = files.map(|f| f.name.clone()).collect();
-        Kept { point, committed, since, is_final: manifest.is_final, files, handles }
+        Kept { point, committed, since, is_final: manifest.is_final, files, handles, pins: 0 }
     }
 }
 
@@ -146,8 +151,16 @@ impl Trigger {
     /// One activation: `send` broadcasts a barrier at a capability.
     pub(crate) fn step(&mut self, mut send: impl FnMut(&Capability<u64>, CheckpointId)) -> Result<(), Failure> {
         let now = self.plane.clock.monotonic();
-        if self.plane.progress.stop_requested() {
-            self.plane.ledger.borrow_mut().request_stop();
+        // Looked at once: what is started from here on is the last one, or it isn't.
+        let stopped = self.plane.progress.stop_requested();
+        {
+            let mut ledger = self.plane.ledger.borrow_mut();
+            if stopped {
+                ledger.request_stop();
+            }
+            if self.plane.progress.savepoints().take_up(ledger.next(), stopped) {
+                ledger.hurry(now);
+            }
         }
         self.plane.time_out(now)?;
         while let Some(capability) = &mut self.capability {
@@ -340,12 +353,16 @@ pub(crate) struct Janitor {
     under_way: VecDeque<CheckpointId>,
     recorded: Results<Result<(), Failure>>,
     retired: Results<Result<(), Failure>>,
+    savepoints: Results<Result<SavepointRecord, SavepointError>>,
+    /// Those under way, in order.
+    orders: VecDeque<(ManifestName, SavepointTicket)>,
 }
 
 impl Janitor {
     pub(crate) fn new(plane: Plane, waker: &crate::source::Waker) -> Janitor {
         let (recorded, retired) = (Results::new(waker.clone()), Results::new(waker.clone()));
-        Janitor { plane, under_way: VecDeque::new(), recorded, retired }
+        let savepoints = Results::new(waker.clone());
+        Janitor { plane, under_way: VecDeque::new(), recorded, retired, savepoints, orders: VecDeque::new() }
     }
 
     pub(crate) fn committed(&mut self, n: CheckpointId) {
@@ -361,7 +378,7 @@ impl Janitor {
 
     /// True while something is being recorded or removed.
     pub(crate) fn is_busy(&self) -> bool {
-        self.recorded.is_busy() || self.retired.is_busy()
+        self.recorded.is_busy() || self.retired.is_busy() || self.savepoints.is_busy()
     }
 
     pub(crate) fn step(&mut self) -> Result<(), Failure> {
@@ -374,10 +391,51 @@ impl Janitor {
             self.plane.crash.reach("janitor.recorded");
             self.plane.ledger.borrow_mut().committed(n);
             self.plane.wake_trigger();
+            self.write_savepoints(n);
             self.retire();
         }
+        self.settle_savepoints()?;
         while let Some(result) = self.retired.poll() {
             result.map_err(|panic| Failure::Restart(format!("retiring checkpoints: {panic}")))??;
+        }
+        Ok(())
+    }
+
+    /// Begins to write the savepoints that checkpoint `n` was waited for by.
+    fn write_savepoints(&mut self, n: CheckpointId) {
+        let mut timeline = self.plane.timeline.borrow_mut();
+        let Some(kept) = timeline.iter_mut().find(|kept| kept.point.checkpoint == n) else { return };
+        for order in self.plane.progress.savepoints().due(n, kept.is_final) {
+            kept.pins += 1;
+            let (platform, store) = (self.plane.platform.clone(), self.plane.store.clone());
+            let (name, dir, number) = (kept.point.name(), order.dir().to_path_buf(), order.number());
+            self.orders.push_back((name, order));
+            self.savepoints.submit(&self.plane.exports, move || take(&platform, store.as_ref(), name, &dir, number));
+        }
+    }
+
+    /// A savepoint that can't be written is no failure of the job.
+    fn settle_savepoints(&mut self) -> Result<(), Failure> {
+        let mut settled = false;
+        while let Some(result) = self.savepoints.poll() {
+            let (name, order) = self.orders.pop_front().expect("a result belongs to an order");
+            let state = match result {
+                Ok(Ok(record)) => SavepointState::Taken(record),
+                Ok(Err(error)) => SavepointState::Failed(error.to_string()),
+                Err(panic) => SavepointState::Failed(format!("a panic: {panic}")),
+            };
+            match &state {
+                SavepointState::Failed(why) => tracing::warn!(dir = %order.dir().display(), why, "no savepoint"),
+                _ => tracing::info!(dir = %order.dir().display(), checkpoint = name.checkpoint.0, "savepoint taken"),
+            }
+            self.plane.progress.savepoints().settle(&order, state);
+            for kept in self.plane.timeline.borrow_mut().iter_mut().filter(|kept| kept.point.name() == name) {
+                kept.pins -= 1;
+            }
+            settled = true;
+        }
+        if settled {
+            self.retire();
         }
         Ok(())
     }
@@ -426,5 +484,10 @@ impl Janitor {
 }
 
 pub(crate) fn stored(kept: &Kept) -> StoredManifest {
-    StoredManifest { name: kept.point.name(), committed: kept.committed, pinned: false, files: kept.files.clone() }
+    StoredManifest {
+        name: kept.point.name(),
+        committed: kept.committed,
+        pinned: kept.pins > 0,
+        files: kept.files.clone(),
+    }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   run        attempts of one run: build, claim, fence, resolve, settle, start, restart
 //!   recover    what happens before any worker runs
+//!   restore_from  beginning from a savepoint
 //!   worker     one worker thread of one attempt
 //!   outlook    what a start would find, without one
 //!   program    what a built job keeps, for the upgrade check
@@ -33,6 +34,7 @@ mod program;
 mod recover;
 mod replay;
 mod restore;
+mod restore_from;
 mod run;
 mod snapshotting;
 mod source;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cutwater_platform::Platform;
 
 use crate::checkpoint::{BaseRecorded, sweep};
-use crate::config::GuaranteeKind;
+use crate::config::{GuaranteeKind, RestoreFrom};
 use crate::id::{CheckpointId, OperatorId};
 use crate::observe::{Phase, Progress};
 use crate::recovery::{Found, Program, Resolution, Resume, Upgrade, Want, claim_next, compare, read_facts, resolve};
@@ -20,6 +20,7 @@ use crate::snapshot::{
 };
 use crate::worker::attempt::Failure;
 use crate::worker::control::{Kept, commit, stored};
+use crate::worker::restore_from::{begin_from, goal};
 
 /// From where an attempt goes on.
 pub(crate) struct Recovered {
@@ -52,6 +53,7 @@ pub(crate) fn recover(
     program: &ProgramHere<'_>,
     wanted: GuaranteeKind,
     groups: &Groups,
+    restore: Option<&RestoreFrom>,
     progress: &Progress,
 ) -> Result<Recovered, Failure> {
     let clock = &platform.clock;
@@ -62,6 +64,7 @@ pub(crate) fn recover(
     };
     let refused = |e: crate::snapshot::StoreError| Failure::from(e);
 
+    let savepoint = restore.map(|from| begin_from(platform, dir, from)).transpose()?;
     let store: Arc<dyn CheckpointStore> = Arc::new(FsStore::open(platform.clone(), dir).map_err(refused)?);
     let owner = claim_next(store.as_ref(), platform).map_err(refused)?;
     progress.attempt(owner.attempt);
@@ -76,8 +79,17 @@ pub(crate) fn recover(
     progress.phase(Phase::Recovering);
     progress.recovery(|t| t.fence = lap());
 
-    let found = read_facts(store.as_ref(), &owner, CheckpointId::default(), |m| foreign(m, wanted)).map_err(refused)?;
-    let resolution = resolve(&found.facts, Want::Newest);
+    let facts = || read_facts(store.as_ref(), &owner, CheckpointId::default(), |m| foreign(m, wanted)).map_err(refused);
+    let (mut found, mut want) = (facts()?, Want::Newest);
+    if let Some(savepoint) = &savepoint {
+        let changed;
+        let fork = restore.is_some_and(|from| from.fork);
+        (want, changed) = goal(platform, dir, store.as_ref(), &found, savepoint, fork)?;
+        if changed {
+            found = facts()?;
+        }
+    }
+    let resolution = resolve(&found.facts, want);
     let upgrade = program.check(&resolution, &found)?.map(Arc::new);
     platform.crash.reach("recovery.resolved");
     progress.recovery(|t| t.facts = lap());

@@ -50,8 +50,16 @@ pub fn run(
     options: &Options,
     control: &Control,
 ) -> Result<Report, RunError> {
+    let progress = control.progress();
+    progress.savepoints().begin();
+    let result = run_through_pauses(Arc::new(build), options, control);
+    progress.savepoints().end("the run ended before it could be taken");
+    result
+}
+
+/// Runs a job on through full disks, for which it waits.
+fn run_through_pauses(build: BuildFn, options: &Options, control: &Control) -> Result<Report, RunError> {
     let since = options.platform.clock.monotonic();
-    let build: BuildFn = Arc::new(build);
     let (mut space, watched) = Space::watch(options, control.progress());
     let waits = options.guarantee.snapshots().is_some() && !options.wait_for_space.is_zero();
     let mut past = Past::default();
@@ -138,6 +146,8 @@ pub(crate) struct Run<'a> {
 /// What a run remembers of attempts that failed.
 #[derive(Default)]
 struct Past {
+    /// An attempt has begun where it was asked to.
+    begun: bool,
     failed: u32,
     failures: Vec<String>,
     recoveries: Vec<crate::observe::RecoveryTimes>,
@@ -231,7 +241,15 @@ impl<'a> Run<'a> {
             Guarantee::AtLeastOnce(_) | Guarantee::ExactlyOnce(_) => {
                 let dir = self.options.dir.join(CHECKPOINTS);
                 let wanted = self.options.guarantee.kind();
-                Some(recover(platform, &dir, &self.here()?, wanted, &self.groups, &progress)?)
+                let restore = self
+                    .options
+                    .restore
+                    .as_ref()
+                    .filter(|_| !self.past.lock().unwrap_or_else(PoisonError::into_inner).begun);
+                let recovered = recover(platform, &dir, &self.here()?, wanted, &self.groups, restore, &progress)?;
+                // Another attempt of this run goes on from what this one has made of it.
+                self.past.lock().unwrap_or_else(PoisonError::into_inner).begun = true;
+                Some(recovered)
             }
         };
         if let Some(recovered) = &recovered {
@@ -428,6 +446,9 @@ fn check(options: &Options) -> Result<(), RunError> {
     match options.guarantee {
         _ if options.workers == 0 => refuse("a job needs a worker at least; say workers = 1 or more"),
         _ if options.workers > 1024 => refuse("at most 1024 workers are supported"),
+        Guarantee::AtMostOnce if options.restore.is_some() => {
+            refuse("an at-most-once job has no checkpoints and can't begin from a savepoint")
+        }
         Guarantee::AtMostOnce => Ok(()),
         Guarantee::AtLeastOnce(s) | Guarantee::ExactlyOnce(s) => s.check().map_err(RunError::Options),
     }

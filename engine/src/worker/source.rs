@@ -68,6 +68,14 @@ impl SourceInstance {
         }
     }
 
+    /// Nothing will follow: promises the end of event time, and says so to the trigger.
+    fn exhaust(&mut self) {
+        self.exhausted = true;
+        self.ports.signal(&Body::Watermark(Watermark::MAX));
+        self.ports.flush_signals();
+        self.ports.ready(self.id);
+    }
+
     /// Reads on. True when nothing is left for ever.
     pub(crate) fn read(&mut self) -> Result<bool, Failure> {
         if self.over || self.exhausted {
@@ -80,6 +88,10 @@ impl SourceInstance {
             self.ports.room();
             self.ports.flush_signals();
             return Ok(false);
+        }
+        if self.progress.drain_requested() {
+            self.exhaust();
+            return Ok(true);
         }
         for _ in 0..self.limits.batches_per_step {
             if self.ports.room() == 0 {
@@ -100,10 +112,7 @@ impl SourceInstance {
                     return Ok(false);
                 }
                 Polled::Exhausted => {
-                    self.exhausted = true;
-                    self.ports.signal(&Body::Watermark(Watermark::MAX));
-                    self.ports.flush_signals();
-                    self.ports.ready(self.id);
+                    self.exhaust();
                     return Ok(true);
                 }
             }

@@ -75,8 +75,9 @@ pub(crate) fn work(worker: &mut Worker, orders: &Orders) -> Outcome {
     let control_io = (worker.index() == 0).then(|| Rc::new(Offload::new(spawn.as_ref(), "cw-commit")));
     let merges = orders.environment.guarantee.snapshots().is_some_and(|config| config.merge_after > 0);
     let merge_io = merges.then(|| Rc::new(Offload::new(spawn.as_ref(), &format!("cw-merge-{}", worker.index()))));
-    let ran =
-        catch_unwind(AssertUnwindSafe(|| live(worker, orders, &place, &io, control_io.as_ref(), merge_io.as_ref())));
+    let exports = (worker.index() == 0).then(|| Rc::new(Offload::new(spawn.as_ref(), "cw-savepoint")));
+    let control = control_io.as_ref().zip(exports.as_ref());
+    let ran = catch_unwind(AssertUnwindSafe(|| live(worker, orders, &place, &io, control, merge_io.as_ref())));
     let outcome = match ran {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(failure)) => {
@@ -91,7 +92,7 @@ pub(crate) fn work(worker: &mut Worker, orders: &Orders) -> Outcome {
     };
     if orders.attempt.is_over() {
         io.abandon();
-        control_io.iter().for_each(|io| io.abandon());
+        control_io.iter().chain(&exports).for_each(|io| io.abandon());
     }
     for dataflow in worker.installed_dataflows() {
         worker.drop_dataflow(dataflow);
@@ -102,7 +103,7 @@ pub(crate) fn work(worker: &mut Worker, orders: &Orders) -> Outcome {
         io.finish(spawn.as_ref());
     });
     io.finish(spawn.as_ref());
-    control_io.iter().for_each(|io| io.finish(spawn.as_ref()));
+    control_io.iter().chain(&exports).for_each(|io| io.finish(spawn.as_ref()));
     outcome
 }
 
@@ -111,7 +112,7 @@ fn live(
     orders: &Orders,
     place: &Place,
     io: &Rc<Offload>,
-    control_io: Option<&Rc<Offload>>,
+    control: Option<(&Rc<Offload>, &Rc<Offload>)>,
     merge_io: Option<&Rc<Offload>>,
 ) -> Result<Outcome, Failure> {
     let index = WorkerIndex(u32::try_from(worker.index()).expect("fewer than 2^32 workers"));
@@ -133,7 +134,7 @@ fn live(
         let files = SnapshotFiles::new(recovered.store.clone(), recovered.owner, crash);
         (*config, files.packed(config.compression, environment.platform.spawn.clone()))
     });
-    let plane = control_io.filter(|_| snapshots.is_some()).map(|io| plane(orders, io, first));
+    let plane = control.filter(|_| snapshots.is_some()).map(|(io, exports)| plane(orders, io, exports, first));
     let timeline = plane.as_ref().map(|p| p.timeline.clone());
     let ended = Rc::new(RefCell::new(vec![]));
     let parts = Parts {
@@ -202,7 +203,7 @@ fn live(
     Ok(Outcome { counters: ended.take(), is_final })
 }
 
-fn plane(orders: &Orders, io: &Rc<Offload>, first: CheckpointId) -> Plane {
+fn plane(orders: &Orders, io: &Rc<Offload>, exports: &Rc<Offload>, first: CheckpointId) -> Plane {
     let recovered = orders.recovered.as_ref().expect("a job with checkpoints has recovered");
     let config = orders.environment.guarantee.snapshots().expect("a job with checkpoints has their settings");
     let clock = orders.environment.platform.clock.clone();
@@ -231,6 +232,8 @@ fn plane(orders: &Orders, io: &Rc<Offload>, first: CheckpointId) -> Plane {
         groups: orders.groups.clone(),
         offload: io.clone(),
         progress: orders.progress.clone(),
+        platform: orders.environment.platform.clone(),
+        exports: exports.clone(),
         wake_trigger: Rc::new(RefCell::new(None)),
         timeline: Rc::new(RefCell::new(recovered.timeline.clone())),
         retained: config.retained.max(1),
