@@ -175,7 +175,7 @@ fn a_drained_job_has_finished_and_so_has_one_that_is_restored_from_its_savepoint
     assert!(rows < NUMBERS, "it had more to read");
     assert_exactly_once(&log, rows);
     for dir in ["data", "other"] {
-        let report = run(job(&log, NUMBERS), &from(options(&disk, dir, 1), "sp", false), &Control::new());
+        let report = run(job(&log.fork(), NUMBERS), &from(options(&disk, dir, 1), "sp", false), &Control::new());
         assert!(report.expect("it reports").already_finished, "{dir}");
     }
     assert_exactly_once(&log, rows);
@@ -225,7 +225,8 @@ fn struck_at_each_step_of_taking_one_it_is_there_whole_or_not_at_all_and_the_sam
         let (disk, log) = (SimDisk::new(), MemoryLog::new());
         let (options_struck, _) = struck(options(&disk, "data", 2), &disk, point);
         let (result, _) = run_and_order(&log, &options_struck, |c| c.stop_with_savepoint("sp", 7));
-        result.expect_err("the power is off");
+        // That there is no savepoint is no failure of a job that has nothing more to write.
+        assert!(disk.is_off(), "{point}: {result:?}");
         let disk = disk.kill();
         match open(&disk, "sp") {
             Ok(savepoint) => {
@@ -265,7 +266,7 @@ fn struck_at_each_step_of_beginning_from_one_the_same_command_line_goes_on_exact
         run(job(&log, NUMBERS), &back, &Control::new()).expect_err("the power is off");
         assert!(crashes.reached().contains_key(point));
         let disk = disk.kill();
-        let unchanged = run(job(&log, NUMBERS), &options(&disk.fork(), "data", 2), &Control::new());
+        let unchanged = run(job(&log.fork(), NUMBERS), &options(&disk.fork(), "data", 2), &Control::new());
         assert!(unchanged.expect("what was put back does no harm").already_finished, "{point}");
         let forked = run(job(&log, NUMBERS), &from(options(&disk, "data", 2), "sp", true), &Control::new());
         let forked = forked.unwrap_or_else(|e| panic!("{point}: {e}"));

@@ -104,18 +104,30 @@ impl SavepointTicket {
 
 /// The orders of a run that aren't settled.
 #[derive(Debug, Default)]
-pub(crate) struct Orders(Mutex<Vec<SavepointTicket>>);
+pub(crate) struct Orders(Mutex<Book>);
+
+#[derive(Debug, Default)]
+struct Book {
+    open: Vec<SavepointTicket>,
+    /// The run is over, and why nothing can be ordered any more.
+    over: Option<String>,
+}
 
 impl Orders {
     pub(crate) fn place(&self, number: u64, dir: PathBuf, which: Which) -> SavepointTicket {
         let ticket = SavepointTicket::new(number, dir, which);
-        self.lock().push(ticket.clone());
+        let mut book = self.lock();
+        match &book.over {
+            Some(why) => ticket.set(SavepointState::Failed(why.clone())),
+            None => book.open.push(ticket.clone()),
+        }
+        drop(book);
         ticket
     }
 
     /// An attempt begins: what the last one had taken up is to be taken up again.
     pub(crate) fn again(&self) {
-        for ticket in self.lock().iter() {
+        for ticket in &self.lock().open {
             *ticket.since() = None;
             ticket.set(SavepointState::Waiting);
         }
@@ -125,7 +137,7 @@ impl Orders {
     /// if a checkpoint should start soon.
     pub(crate) fn take_up(&self, next: CheckpointId, stopped: bool) -> bool {
         let mut hurry = false;
-        for ticket in self.lock().iter() {
+        for ticket in &self.lock().open {
             let mut since = ticket.since();
             if since.is_none() && (ticket.0.which != Which::Stopped || stopped) {
                 *since = Some(next);
@@ -138,7 +150,7 @@ impl Orders {
     /// The orders that the committed checkpoint `n` carries out; each is given out once.
     pub(crate) fn due(&self, n: CheckpointId, is_final: bool) -> Vec<SavepointTicket> {
         let mut due = vec![];
-        for ticket in self.lock().iter() {
+        for ticket in &self.lock().open {
             let fits = ticket.since().is_some_and(|since| since <= n) && (ticket.0.which != Which::Final || is_final);
             if fits && ticket.state() == SavepointState::Waiting {
                 ticket.set(SavepointState::Writing(n));
@@ -150,18 +162,25 @@ impl Orders {
 
     /// An order is settled.
     pub(crate) fn settle(&self, ticket: &SavepointTicket, state: SavepointState) {
-        self.lock().retain(|other| !Arc::ptr_eq(&other.0, &ticket.0));
+        self.lock().open.retain(|other| !Arc::ptr_eq(&other.0, &ticket.0));
         ticket.set(state);
+    }
+
+    /// A run begins. Orders may have been placed before.
+    pub(crate) fn begin(&self) {
+        self.lock().over = None;
     }
 
     /// The run is over.
     pub(crate) fn end(&self, why: &str) {
-        for ticket in std::mem::take(&mut *self.lock()) {
+        let mut book = self.lock();
+        book.over = Some(why.to_string());
+        for ticket in book.open.drain(..) {
             ticket.set(SavepointState::Failed(why.to_string()));
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<SavepointTicket>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Book> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -192,5 +211,6 @@ mod tests {
         assert_eq!(next.wait(), Err("the disk is full".to_string()));
         orders.end("the run is over");
         assert_eq!((stop.wait(), drain.wait().is_err()), (Err("the run is over".to_string()), true));
+        assert!(orders.place(4, "d".into(), Which::Next).wait().is_err(), "nobody would ever settle it");
     }
 }
