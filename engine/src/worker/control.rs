@@ -74,6 +74,8 @@ pub(crate) struct Kept {
     pub(crate) is_final: bool,
     pub(crate) files: BTreeSet<String>,
     pub(crate) handles: BTreeMap<String, Vec<Vec<u8>>>,
+    /// Its barriers overtook records.
+    pub(crate) in_flight: bool,
     /// Savepoints being written of it: none of its files may go.
     pub(crate) pins: usize,
 }
@@ -87,7 +89,8 @@ impl Kept {
         }
         let point = ManifestPoint { checkpoint: manifest.checkpoint, attempt: manifest.attempt, checksum };
         let files = files.map(|f| f.name.clone()).collect();
-        Kept { point, committed, since, is_final: manifest.is_final, files, handles, pins: 0 }
+        let in_flight = manifest.snapshots.iter().any(|snapshot| snapshot.channel_state().is_some());
+        Kept { point, committed, since, is_final: manifest.is_final, files, handles, in_flight, pins: 0 }
     }
 }
 
@@ -405,7 +408,7 @@ impl Janitor {
     fn write_savepoints(&mut self, n: CheckpointId) {
         let mut timeline = self.plane.timeline.borrow_mut();
         let Some(kept) = timeline.iter_mut().find(|kept| kept.point.checkpoint == n) else { return };
-        for order in self.plane.progress.savepoints().due(n, kept.is_final) {
+        for order in self.plane.progress.savepoints().due(n, kept.is_final, kept.in_flight) {
             kept.pins += 1;
             let (platform, store) = (self.plane.platform.clone(), self.plane.store.clone());
             let (name, dir, number) = (kept.point.name(), order.dir().to_path_buf(), order.number());

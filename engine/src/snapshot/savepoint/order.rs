@@ -147,11 +147,17 @@ impl Orders {
         hurry
     }
 
-    /// The orders that the committed checkpoint `n` carries out; each is given out once.
-    pub(crate) fn due(&self, n: CheckpointId, is_final: bool) -> Vec<SavepointTicket> {
+    /// The orders that the committed checkpoint `n` carries out; each is given out once. With records in flight it isn't the last of
+    /// a job that was stopped.
+    pub(crate) fn due(&self, n: CheckpointId, is_final: bool, in_flight: bool) -> Vec<SavepointTicket> {
         let mut due = vec![];
         for ticket in &self.lock().open {
-            let fits = ticket.since().is_some_and(|since| since <= n) && (ticket.0.which != Which::Final || is_final);
+            let begun_after = ticket.since().is_some_and(|since| since <= n);
+            let fits = match ticket.0.which {
+                Which::Next => begun_after,
+                Which::Stopped => begun_after && !in_flight,
+                Which::Final => begun_after && is_final,
+            };
             if fits && ticket.state() == SavepointState::Waiting {
                 ticket.set(SavepointState::Writing(n));
                 due.push(ticket.clone());
@@ -196,17 +202,18 @@ mod tests {
         let stop = orders.place(2, "b".into(), Which::Stopped);
         let drain = orders.place(3, "c".into(), Which::Final);
         let n = CheckpointId;
-        assert!(orders.due(n(9), true).is_empty(), "nobody has taken them up");
+        assert!(orders.due(n(9), true, false).is_empty(), "nobody has taken them up");
         assert!(orders.take_up(n(5), false) && !orders.take_up(n(6), false), "once");
-        assert!(orders.due(n(4), true).is_empty(), "it began before");
+        assert!(orders.due(n(4), true, false).is_empty(), "it began before");
         let numbers = |due: Vec<SavepointTicket>| due.iter().map(SavepointTicket::number).collect::<Vec<_>>();
-        assert_eq!(numbers(orders.due(n(5), false)), [1]);
+        assert_eq!(numbers(orders.due(n(5), false, false)), [1]);
         assert_eq!((next.state(), stop.state()), (SavepointState::Writing(n(5)), SavepointState::Waiting));
         // The attempt fails before it is written.
         orders.again();
         assert!(orders.take_up(n(7), true));
-        assert_eq!(numbers(orders.due(n(7), false)), [1, 2]);
-        assert_eq!(numbers(orders.due(n(8), true)), [3]);
+        assert_eq!(numbers(orders.due(n(7), false, true)), [1], "what is in flight is still to come");
+        assert_eq!(numbers(orders.due(n(8), false, false)), [2]);
+        assert_eq!(numbers(orders.due(n(9), true, false)), [3]);
         orders.settle(&next, SavepointState::Failed("the disk is full".into()));
         assert_eq!(next.wait(), Err("the disk is full".to_string()));
         orders.end("the run is over");
