@@ -25,6 +25,7 @@ mod flow;
 mod instance;
 mod io;
 mod log;
+pub mod overtake;
 pub mod protocol;
 pub mod search;
 pub mod shared;
