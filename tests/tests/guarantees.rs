@@ -7,13 +7,15 @@
 //! | at-most-once | yes | never | refuses to begin again in the same directory |
 //! | at-least-once | never | yes | goes on from the last complete checkpoint |
 //! | exactly-once | never | never | goes on from the last complete checkpoint |
+//! | exactly-once, unaligned | never | never | the same, with what was in flight there |
 
 #![expect(clippy::print_stdout, reason = "it shows what each guarantee gave")]
 
-use cutwater_engine::config::GuaranteeKind;
+use cutwater_engine::config::{Alignment, GuaranteeKind};
 use cutwater_engine::error::RunError;
+use cutwater_engine::observe::Control;
 use cutwater_testkit::LossPolicy;
-use cutwater_tests::golden::{Deviation, Expected, Input, live_promising, workers_of};
+use cutwater_tests::golden::{Deviation, Expected, Input, live_pressed, live_promising, workers_of};
 use cutwater_tests::{End, Machine};
 
 const ENDS: [End; 2] = [End::Kill, End::PowerOff(LossPolicy::AllLost)];
@@ -78,6 +80,35 @@ fn exactly_once_neither_loses_nor_repeats() {
     let (seen, landed) = struck(&loaded(41), GuaranteeKind::ExactlyOnce, &UNCOVERED, &[3, 5]);
     assert_eq!(seen, [Deviation::default(); 2]);
     assert!(landed >= UNCOVERED.len() as u64, "only {landed} strikes landed");
+}
+
+/// With the slow steps behind the exchanges, so that there is something to overtake.
+#[test]
+fn exactly_once_with_barriers_that_overtake_neither_loses_nor_repeats() {
+    let loaded = loaded(44);
+    let (mut landed, mut overtaken) = (0, 0);
+    for (case, (point, visit)) in (0..).zip(UNCOVERED.iter().flat_map(|p| [(*p, 3), (*p, 5)])) {
+        let live = |machine: &Machine, life| {
+            live_pressed(machine, workers_of(case, life).max(2), Alignment::Unaligned, &Control::new())
+        };
+        let mut machine = loaded.machine.fork(case + 1);
+        machine.strike(point, visit);
+        let result = live(&machine, 0);
+        overtaken += machine.reached().get("operator.overtook").copied().unwrap_or(0);
+        if machine.is_off() {
+            landed += 1;
+            machine = machine.next_life(ENDS[case as usize % 2]);
+            let report = live(&machine, 1).unwrap_or_else(|e| panic!("{point} for the {visit}th time: {e}"));
+            assert!(report.finished, "{point} for the {visit}th time: {report}");
+        } else {
+            assert!(
+                result.is_ok_and(|report| report.finished),
+                "{point} for the {visit}th time: not struck, and failed"
+            );
+        }
+        assert_eq!(loaded.expected.deviation(&machine), [Deviation::default(); 2]);
+    }
+    assert!(landed >= UNCOVERED.len() as u64 && overtaken > 20, "{landed} strikes landed, {overtaken} overtaken");
 }
 
 #[test]

@@ -132,6 +132,36 @@ fn a_checkpoint_waits_for_its_time_unless_every_source_is_exhausted() {
 }
 
 #[test]
+fn a_checkpoint_with_records_in_flight_is_never_the_last_one() {
+    for stopped in [true, false] {
+        let mut ledger = ledger(1, 3);
+        match stopped {
+            true => ledger.request_stop(),
+            false => ledger.ready(source()),
+        }
+        let last = |ledger: &mut Ledger, now: Duration, in_flight: bool| {
+            let n = ledger.start(now);
+            ledger.report(n, durable(source(), n, !stopped));
+            let SnapshotReport::Durable(mut part) = durable(sink(), n, true) else { unreachable!("durable") };
+            if in_flight {
+                part.chains[0].name = crate::checkpoint::CHANNEL_STATE.to_owned();
+                part.exhausted = false;
+            }
+            ledger.report(n, SnapshotReport::Durable(part));
+            ledger.frontier(Some(n.next())).expect("whole");
+            let draft = ledger.next_publication().expect("complete");
+            ledger.published(proof(n));
+            ledger.committed(n);
+            draft.is_final
+        };
+        assert!(!last(&mut ledger, Duration::ZERO, true));
+        assert_eq!(ledger.poll(Duration::ZERO), Trigger::WaitUntil(INTERVAL), "another one, in its time");
+        assert_eq!(last(&mut ledger, INTERVAL, false), !stopped);
+        assert_eq!(ledger.poll(INTERVAL), Trigger::Close);
+    }
+}
+
+#[test]
 fn files_of_a_declined_checkpoint_stay_alive_as_long_as_their_instance_builds_on_them() {
     let mut ledger = ledger(1, 3);
     let n = ledger.start(INTERVAL);
