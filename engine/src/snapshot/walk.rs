@@ -47,8 +47,11 @@ pub enum WalkError {
 struct Newest {
     place: HashMap<Vec<u8>, usize>,
     /// Key and value; `None` once it has been told. In the order in which keys first came.
-    entries: Vec<Option<(Vec<u8>, Option<Vec<u8>>)>>,
+    entries: Vec<Option<Change>>,
 }
+
+/// A key, and its value if it wasn't removed.
+type Change = (Vec<u8>, Option<Vec<u8>>);
 
 /// Calls `each` with key and value of every entry that the chain stands for. A callback that answers false ends the walk; the rest of
 /// the files is then not checked.

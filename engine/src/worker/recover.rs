@@ -160,8 +160,11 @@ pub(crate) struct ProgramHere<'a> {
     /// What may be dropped.
     pub(crate) allowed: &'a BTreeSet<String>,
     /// Lists the splits of its sources: only done for a job that goes on, since the input of a finished one may be gone.
-    pub(crate) splits: Box<dyn Fn() -> Result<HashMap<OperatorId, Vec<String>>, Failure> + 'a>,
+    pub(crate) splits: Box<dyn Fn() -> Result<Splits, Failure> + 'a>,
 }
+
+/// The splits of each source.
+type Splits = HashMap<OperatorId, Vec<String>>;
 
 impl ProgramHere<'_> {
     /// What of the checkpoint goes where; an error before anything is recorded if that isn't clear.
