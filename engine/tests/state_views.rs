@@ -360,3 +360,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn pieces_are_spread_over_the_cores_each_once_and_a_panic_in_one_is_the_callers() {
+    use cutwater_platform::{Inline, Spawn};
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    for spawn in [&Threads as &dyn Spawn, &Inline::new()] {
+        let done: Vec<AtomicU32> = (0..1_000).map(|_| AtomicU32::new(0)).collect();
+        spawn.spread(done.len(), &|piece| _ = done[piece].fetch_add(1, Ordering::SeqCst));
+        assert!(done.iter().all(|times| times.load(Ordering::SeqCst) == 1));
+        spawn.spread(0, &|_| unreachable!("there is no piece"));
+        let struck = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            spawn.spread(10, &|piece| assert!(piece != 7, "the seventh"));
+        }));
+        assert!(struck.is_err(), "{spawn:?}");
+    }
+}
