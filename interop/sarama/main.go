@@ -6,6 +6,7 @@ package main
 
 import (
 	"fmt"
+	"log"
 	"os"
 	"os/exec"
 	"reflect"
@@ -126,6 +127,10 @@ func count(few, full int) int {
 }
 
 func main() {
+	if os.Getenv("INTEROP_LOG") != "" {
+		sarama.Logger = log.New(os.Stderr, "sarama ", log.Lmicroseconds)
+		sarama.DebugLogger = sarama.Logger
+	}
 	if len(os.Args) > 1 && os.Args[1] == "victim" {
 		os.Exit(victim(os.Args[2:]))
 	}

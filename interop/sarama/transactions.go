@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -24,8 +25,9 @@ func transactional(id string, version sarama.KafkaVersion) *sarama.Config {
 
 type producer struct {
 	sarama.AsyncProducer
-	// Commits and aborts that had to be tried again, and errors of records.
+	// Commits and aborts that had to be tried again.
 	retries int
+	lock    sync.Mutex
 	errors  []error
 }
 
@@ -33,23 +35,19 @@ func open(c *sarama.Config) *producer {
 	p, err := sarama.NewAsyncProducer(bootstrap, c)
 	must(err, "a producer (its InitProducerId)")
 	made := &producer{AsyncProducer: p}
+	// Both are to be read all the time: a commit waits until they are.
 	go func() {
 		for range p.Successes() {
 		}
 	}()
-	return made
-}
-
-// drain takes the errors of records so that the producer never waits for us.
-func (p *producer) drain() {
-	for {
-		select {
-		case err := <-p.Errors():
-			p.errors = append(p.errors, err)
-		default:
-			return
+	go func() {
+		for err := range p.Errors() {
+			made.lock.Lock()
+			made.errors = append(made.errors, err)
+			made.lock.Unlock()
 		}
-	}
+	}()
+	return made
 }
 
 var errFatal = errors.New("fatal: a new producer is needed")
@@ -59,7 +57,6 @@ var errFatal = errors.New("fatal: a new producer is needed")
 func (p *producer) finish() (bool, error) {
 	for tries := 0; ; tries++ {
 		err := p.CommitTxn()
-		p.drain()
 		if err == nil {
 			return true, nil
 		}
@@ -80,7 +77,6 @@ func (p *producer) finish() (bool, error) {
 func (p *producer) abort() error {
 	for tries := 0; ; tries++ {
 		err := p.AbortTxn()
-		p.drain()
 		if err == nil {
 			return nil
 		}

@@ -67,6 +67,7 @@ func victim(arguments []string) int {
 	}
 	fmt.Println("committed")
 	os.Stdout.Sync()
+	at("committing") // The answer was faster.
 	at("committed")
 	must(p.BeginTxn(), "begin")
 	p.send(t, "after/"+values[0])

@@ -1,0 +1,354 @@
+import java.time.Duration;
+import java.util.*;
+import java.util.concurrent.*;
+import java.util.stream.*;
+import org.apache.kafka.clients.admin.*;
+import org.apache.kafka.clients.consumer.*;
+import org.apache.kafka.clients.producer.*;
+import org.apache.kafka.common.*;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.*;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.serialization.*;
+
+/**
+ * Kafka's own producer, consumer and admin client. Run twice: with the clients of Kafka 4, whose transactions are of version 2 (the produce
+ * request begins them, every end raises the epoch), and with those of Kafka 3.9, whose transactions are of version 1.
+ */
+final class Clients {
+    static final int PARTITIONS = 3;
+
+    static String topic(String name, int partitions) throws Exception {
+        String made = Check.fresh(name);
+        try (Admin admin = Admin.create(Check.with())) {
+            admin.createTopics(List.of(new NewTopic(made, partitions, (short) 1))).all().get(20, TimeUnit.SECONDS);
+        }
+        return made;
+    }
+
+    static KafkaProducer<String, String> producer(Object... options) {
+        return new KafkaProducer<>(Check.with(options), new StringSerializer(), new StringSerializer());
+    }
+
+    static KafkaConsumer<String, String> consumer(Object... options) {
+        return new KafkaConsumer<>(Check.with(options), new StringDeserializer(), new StringDeserializer());
+    }
+
+    static List<List<ConsumerRecord<String, String>>> read(String topic, int partitions, String isolation) {
+        List<List<ConsumerRecord<String, String>>> found = new ArrayList<>();
+        try (var consumer = consumer("isolation.level", isolation, "enable.auto.commit", "false", "auto.offset.reset", "earliest")) {
+            List<TopicPartition> all = IntStream.range(0, partitions).mapToObj(p -> new TopicPartition(topic, p)).toList();
+            all.forEach(p -> found.add(new ArrayList<>()));
+            consumer.assign(all);
+            var ends = consumer.endOffsets(all);
+            long until = System.nanoTime() + 30_000_000_000L;
+            while (all.stream().anyMatch(p -> consumer.position(p) < ends.get(p))) {
+                Check.that(System.nanoTime() < until, "no end of " + topic + ": " + ends);
+                consumer.poll(Duration.ofMillis(100)).forEach(r -> found.get(r.partition()).add(r));
+            }
+        }
+        return found;
+    }
+
+    static List<List<String>> values(String topic, int partitions, String isolation) {
+        return read(topic, partitions, isolation).stream().map(p -> p.stream().map(ConsumerRecord::value).toList()).toList();
+    }
+
+    static void codecs() throws Exception {
+        for (String codec : List.of("none", "gzip", "snappy", "lz4", "zstd")) {
+            String topic = topic("codec-" + codec, 1);
+            List<String> sent = new ArrayList<>();
+            List<Future<RecordMetadata>> reports = new ArrayList<>();
+            try (var p = producer("compression.type", codec, "linger.ms", 5)) {
+                for (int i = 0; i < 500; i++) {
+                    var record = new ProducerRecord<>(topic, 0, 1_700_000_000_000L + i, "key-" + i % 7, ("value " + i + " ").repeat(20));
+                    record.headers().add("same", "1".getBytes()).add("same", ("" + i).getBytes()).add("none", null);
+                    reports.add(p.send(record));
+                    sent.add(i + " " + record.key() + " " + record.value() + " [same=1, same=" + i + ", none=null] " + record.timestamp());
+                }
+                p.flush();
+            }
+            for (int i = 0; i < 500; i++) Check.equal(List.of(reports.get(i).get().offset()), List.of((long) i), "offset of a report");
+            List<String> found = read(topic, 1, "read_committed").get(0).stream().map(r -> r.offset() + " " + r.key() + " " + r.value() + " "
+                + StreamSupport.stream(r.headers().spliterator(), false).map(Clients::show).toList() + " " + r.timestamp()).toList();
+            Check.equal(found, sent, "records under " + codec);
+        }
+    }
+
+    private static String show(Header h) { return h.key() + "=" + (h.value() == null ? null : new String(h.value())); }
+
+    static void killedBroker() throws Exception {
+        String topic = topic("killed", PARTITIONS);
+        int count = 6_000;
+        List<Future<RecordMetadata>> reports = new ArrayList<>();
+        List<Thread> kills = new ArrayList<>();
+        try (var p = producer("linger.ms", 2, "batch.size", 500, "delivery.timeout.ms", 90_000, "request.timeout.ms", 5_000, "reconnect.backoff.max.ms", 300)) {
+            for (int i = 0; i < count; i++) {
+                reports.add(p.send(new ProducerRecord<>(topic, i % PARTITIONS, null, "" + i)));
+                if (i == count / 3 || i == 2 * count / 3) {
+                    Thread kill = new Thread(() -> { try { Check.broker("restart"); } catch (Exception e) { throw new RuntimeException(e); } });
+                    kills.add(kill);
+                    kill.start();
+                }
+                if (i % 50 == 0) Thread.sleep(10);
+            }
+            p.flush();
+        }
+        for (Thread kill : kills) kill.join();
+        var found = read(topic, PARTITIONS, "read_committed");
+        for (int n = 0; n < PARTITIONS; n++) {
+            int partition = n;
+            Check.equal(found.get(n).stream().map(ConsumerRecord::value).toList(), numbers(n, count, PARTITIONS, ""), "partition " + n);
+            List<Long> acknowledged = IntStream.range(0, count).filter(i -> i % PARTITIONS == partition).mapToObj(i -> now(reports.get(i)).offset()).toList();
+            Check.equal(acknowledged, found.get(n).stream().map(ConsumerRecord::offset).toList(), "acknowledged offsets");
+        }
+    }
+
+    static <T> T now(Future<T> f) { try { return f.get(30, TimeUnit.SECONDS); } catch (Exception e) { throw new AssertionError(e); } }
+
+    static List<String> numbers(int from, int to, int step, String before) {
+        return IntStream.iterate(from, i -> i < to, i -> i + step).mapToObj(i -> before + i).toList();
+    }
+
+    static void transactions() throws Exception {
+        String topic = topic("transactions", PARTITIONS);
+        List<List<String>> committed = new ArrayList<>(), all = new ArrayList<>();
+        for (int i = 0; i < PARTITIONS; i++) { committed.add(new ArrayList<>()); all.add(new ArrayList<>()); }
+        try (var p = producer("transactional.id", Check.fresh("id"), "compression.type", "zstd", "linger.ms", 0)) {
+            p.initTransactions();
+            for (int n = 0; n < 100; n++) {
+                p.beginTransaction();
+                for (int i = 0; i < 6; i++) {
+                    String value = n + "/" + i;
+                    var report = p.send(new ProducerRecord<>(topic, i % PARTITIONS, null, value));
+                    all.get(i % PARTITIONS).add(value);
+                    if (n % 3 != 1) committed.get(i % PARTITIONS).add(value);
+                    if (n % 3 == 1) now(report);
+                }
+                if (n % 3 == 1) p.abortTransaction(); else p.commitTransaction();
+                // With nothing in them.
+                p.beginTransaction();
+                if (n % 2 == 0) p.commitTransaction(); else p.abortTransaction();
+            }
+        }
+        for (int i = 0; i < PARTITIONS; i++) {
+            Check.equal(values(topic, PARTITIONS, "read_committed").get(i), committed.get(i), "read_committed " + i);
+            Check.equal(values(topic, PARTITIONS, "read_uncommitted").get(i), all.get(i), "read_uncommitted " + i);
+        }
+    }
+
+    static void zombie() throws Exception {
+        String topic = topic("zombie", 1), id = Check.fresh("id");
+        var first = producer("transactional.id", id);
+        first.initTransactions();
+        first.beginTransaction();
+        now(first.send(new ProducerRecord<>(topic, "left open")));
+        try (var second = producer("transactional.id", id)) {
+            second.initTransactions();
+            second.beginTransaction();
+            now(second.send(new ProducerRecord<>(topic, "of the second")));
+            second.commitTransaction();
+            try {
+                first.send(new ProducerRecord<>(topic, "late"));
+                first.commitTransaction();
+                throw new AssertionError("the zombie could commit");
+            } catch (KafkaException e) {
+                // The class files serve two versions, whose hierarchies of errors differ: so no catch of two classes here.
+                Throwable why = e.getCause() == null ? e : e.getCause();
+                Check.that(why instanceof ProducerFencedException || why instanceof InvalidProducerEpochException, "" + e);
+            }
+            second.beginTransaction();
+            now(second.send(new ProducerRecord<>(topic, "again")));
+            second.commitTransaction();
+        }
+        first.close(Duration.ofSeconds(1));
+        Check.equal(values(topic, 1, "read_committed").get(0), List.of("of the second", "again"), "read_committed");
+    }
+
+    /** Reads a group's share on a thread of its own. */
+    static final class Member extends Thread {
+        final KafkaConsumer<String, String> consumer;
+        final Map<String, String> seen;
+        volatile boolean stop = false;
+        volatile Set<TopicPartition> has = Set.of();
+        volatile Throwable failure = null;
+
+        Member(String topic, String group, String protocol, Map<String, String> seen) {
+            consumer = protocol.equals("consumer")
+                ? consumer("group.id", group, "group.protocol", "consumer", "auto.offset.reset", "earliest", "auto.commit.interval.ms", 100)
+                : consumer("group.id", group, "auto.offset.reset", "earliest", "auto.commit.interval.ms", 100, "session.timeout.ms", 6000,
+                    "heartbeat.interval.ms", 200, "partition.assignment.strategy", protocol);
+            this.seen = seen;
+            consumer.subscribe(List.of(topic));
+            start();
+        }
+
+        @Override public void run() {
+            try (consumer) {
+                while (!stop) {
+                    for (var r : consumer.poll(Duration.ofMillis(100))) {
+                        String before = seen.put(r.partition() + "/" + r.offset(), r.value());
+                        Check.that(before == null || before.equals(r.value()), "the same record");
+                    }
+                    has = Set.copyOf(consumer.assignment());
+                }
+            } catch (Throwable why) {
+                failure = why;
+            }
+            has = Set.of();
+        }
+    }
+
+    static void groups(String protocol) throws Exception {
+        String topic = topic("group", 4), group = Check.fresh("group");
+        Map<String, String> seen = new ConcurrentHashMap<>();
+        List<Member> members = new ArrayList<>();
+        try (var p = producer("linger.ms", 5); Admin admin = Admin.create(Check.with())) {
+            send(p, topic, 0, 400);
+            members.add(new Member(topic, group, protocol, seen));
+            Check.waitFor(() -> alive(members) && members.get(0).has.size() == 4 && seen.size() == 400, 30, "the first has all");
+            members.add(new Member(topic, group, protocol, seen));
+            Check.waitFor(() -> alive(members) && members.get(0).has.size() == 2 && members.get(1).has.size() == 2, 30, "each has two");
+            send(p, topic, 400, 800);
+            Check.waitFor(() -> alive(members) && seen.size() == 800, 30, "800 are seen");
+            var described = admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+            Check.equal(List.of(described.members().size(), described.members().stream().mapToInt(m -> m.assignment().topicPartitions().size()).sum()),
+                List.of(2, 4), "members and partitions as described");
+            members.get(0).stop = true;
+            Check.waitFor(() -> alive(members) && members.get(1).has.size() == 4, 30, "the second has all");
+            send(p, topic, 800, 1200);
+            Check.waitFor(() -> alive(members) && seen.size() == 1200, 30, "all are seen");
+        } finally {
+            for (Member member : members) { member.stop = true; member.join(10_000); }
+        }
+        Check.that(alive(members), "a member failed");
+        for (int n = 0; n < 4; n++) {
+            int partition = n;
+            Check.equal(IntStream.range(0, 300).mapToObj(o -> seen.get(partition + "/" + o)).toList(), numbers(n, 1200, 4, ""), "partition " + n);
+        }
+        try (Admin admin = Admin.create(Check.with())) {
+            var offsets = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get();
+            Check.equal(IntStream.range(0, 4).mapToObj(n -> offsets.get(new TopicPartition(topic, n)).offset()).toList(), List.of(300L, 300L, 300L, 300L), "committed");
+            admin.deleteConsumerGroups(List.of(group)).all().get();
+            Check.that(admin.listGroups().all().get().stream().noneMatch(g -> g.groupId().equals(group)), "the group is deleted");
+        }
+    }
+
+    private static boolean alive(List<Member> members) {
+        for (Member m : members) if (m.failure != null) throw new AssertionError(m.failure);
+        return true;
+    }
+
+    private static void send(KafkaProducer<String, String> p, String topic, int from, int to) {
+        for (int i = from; i < to; i++) p.send(new ProducerRecord<>(topic, i % 4, null, "" + i));
+        p.flush();
+    }
+
+    static void exactlyOnce() throws Exception {
+        String source = topic("source", PARTITIONS), sink = topic("sink", PARTITIONS), group = Check.fresh("group"), id = Check.fresh("id");
+        int count = 900;
+        try (var p = producer("linger.ms", 5)) {
+            for (int i = 0; i < count; i++) p.send(new ProducerRecord<>(source, i % PARTITIONS, null, "" + i));
+        }
+        for (int life = 0; life < 3; life++) {
+            var p = producer("transactional.id", id);
+            p.initTransactions();
+            try (var c = consumer("group.id", group, "enable.auto.commit", "false", "auto.offset.reset", "earliest", "isolation.level", "read_committed",
+                "max.poll.records", 40, "session.timeout.ms", 6000, "heartbeat.interval.ms", 300)) {
+                c.subscribe(List.of(source));
+                int done = 0, quiet = 0;
+                while (quiet < (done == 0 ? 60 : 6)) {
+                    var batch = c.poll(Duration.ofMillis(100));
+                    if (batch.isEmpty()) { quiet++; continue; }
+                    quiet = 0;
+                    done++;
+                    p.beginTransaction();
+                    for (var r : batch) p.send(new ProducerRecord<>(sink, r.partition(), null, "out " + r.value()));
+                    if (life < 2 && done == 5) { p.flush(); break; } // Leaves it open: the next life's initTransactions aborts it.
+                    Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
+                    for (var r : batch) next.put(new TopicPartition(source, r.partition()), new OffsetAndMetadata(r.offset() + 1));
+                    p.sendOffsetsToTransaction(next, c.groupMetadata());
+                    if (done % 3 == 2) {
+                        p.abortTransaction();
+                        var held = c.committed(batch.partitions());
+                        for (var of : batch.partitions()) c.seek(of, held.get(of) == null ? 0 : held.get(of).offset());
+                    } else p.commitTransaction();
+                }
+                if (life == 2) p.close();
+            }
+        }
+        for (int n = 0; n < PARTITIONS; n++)
+            Check.equal(values(sink, PARTITIONS, "read_committed").get(n), numbers(n, count, PARTITIONS, "out "), "output " + n);
+    }
+
+    static void admin() throws Exception {
+        try (Admin admin = Admin.create(Check.with())) {
+            String topic = topic("admin", 2), id = Check.fresh("id");
+            var described = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic);
+            Check.that(described.partitions().size() == 2 && described.partitions().get(1).leader() != null, "" + described);
+            Check.that(admin.listTopics().names().get().contains(topic), "the topic is listed");
+            Check.that(admin.describeCluster().nodes().get().size() == 1 && admin.describeCluster().controller().get() != null, "one node, which is the controller");
+            try { admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1))).all().get(); throw new AssertionError("made twice"); }
+            catch (ExecutionException e) { Check.that(e.getCause() instanceof TopicExistsException, "" + e.getCause()); }
+            admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(3))).all().get();
+            Check.waitFor(() -> admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size() == 3, 10, "three partitions");
+            var resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+            admin.incrementalAlterConfigs(Map.of(resource, List.of(new AlterConfigOp(new ConfigEntry("retention.ms", "123456"), AlterConfigOp.OpType.SET)))).all().get();
+            Check.waitFor(() -> admin.describeConfigs(List.of(resource)).all().get().get(resource).get("retention.ms").value().equals("123456"), 10, "the setting");
+            var partition = new TopicPartition(topic, 0);
+            try (var p = producer("transactional.id", id)) {
+                p.initTransactions();
+                for (int i = 0; i < 10; i++) {
+                    p.beginTransaction();
+                    now(p.send(new ProducerRecord<>(topic, 0, 1_700_000_000_000L + i, null, "" + i)));
+                    if (i == 9) {
+                        var open = admin.describeProducers(List.of(partition)).all().get().get(partition).activeProducers();
+                        Check.that(open.size() == 1 && open.get(0).currentTransactionStartOffset().orElse(-1) == 18, "the open producer: " + open);
+                        var listed = admin.listTransactions().all().get().stream().filter(t -> t.transactionalId().equals(id)).toList();
+                        Check.that(listed.size() == 1 && listed.get(0).state() == TransactionState.ONGOING, "listed: " + listed);
+                        var one = admin.describeTransactions(List.of(id)).all().get().get(id);
+                        Check.that(one.state() == TransactionState.ONGOING && one.topicPartitions().equals(Set.of(partition)), "" + one);
+                        Check.equal(List.of(end(admin, partition, IsolationLevel.READ_COMMITTED), end(admin, partition, IsolationLevel.READ_UNCOMMITTED)), List.of(18L, 19L), "ends");
+                    }
+                    p.commitTransaction();
+                }
+            }
+            Check.equal(List.of(end(admin, partition, IsolationLevel.READ_COMMITTED)), List.of(20L), "the end");
+            // Where there are no markers, whose times are the broker's.
+            var plain = new TopicPartition(topic, 1);
+            try (var p = producer()) {
+                for (int i : new int[] {0, 1, 2, 3, 9, 4, 5}) now(p.send(new ProducerRecord<>(topic, 1, 1_700_000_000_000L + i, null, "" + i)));
+            }
+            Check.equal(List.of(now(admin.listOffsets(Map.of(plain, OffsetSpec.forTimestamp(1_700_000_000_003L))).partitionResult(plain)).offset(),
+                now(admin.listOffsets(Map.of(plain, OffsetSpec.maxTimestamp())).partitionResult(plain)).offset()), List.of(3L, 4L), "offsets of times");
+            Check.equal(List.of(now(admin.deleteRecords(Map.of(partition, RecordsToDelete.beforeOffset(7))).lowWatermarks().get(partition)).lowWatermark()), List.of(7L), "low watermark");
+            Check.equal(values(topic, 1, "read_committed").get(0), numbers(4, 10, 1, ""), "what is left");
+            var rack = now(admin.describeLogDirs(List.of(1)).allDescriptions());
+            Check.that(rack.get(1).values().stream().anyMatch(d -> d.replicaInfos().containsKey(partition)), "log directories: " + rack);
+            admin.deleteTopics(List.of(topic)).all().get();
+            Check.waitFor(() -> !admin.listTopics().names().get().contains(topic), 10, "the topic is gone");
+        }
+    }
+
+    private static long end(Admin admin, TopicPartition partition, IsolationLevel isolation) {
+        return now(admin.listOffsets(Map.of(partition, OffsetSpec.latest()), new ListOffsetsOptions(isolation)).partitionResult(partition)).offset();
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        boolean old = org.apache.kafka.common.utils.AppInfoParser.getVersion().startsWith("3.");
+        String by = " [" + org.apache.kafka.common.utils.AppInfoParser.getVersion() + "]";
+        if (!old) Check.check("codecs: records, keys, headers, timestamps, offsets in order under each codec" + by, Clients::codecs);
+        Check.check("killed broker: a producer over two kill -9 of the broker; nothing lost, nothing twice, in order" + by, Clients::killedBroker);
+        Check.check("transactions, version " + (old ? 1 : 2) + ": 100 committed or aborted, and 100 empty ones" + by, Clients::transactions);
+        Check.check("zombie: a second producer fences the first and aborts what it left open" + by, Clients::zombie);
+        Check.check("exactly once: consume, transform, produce with the group's offsets, aborts, two workers that crash" + by, Clients::exactlyOnce);
+        if (!old) {
+            Check.check("group, eager: joins and leaves in the middle; described, committed, deleted" + by, () -> groups(RangeAssignor.class.getName()));
+            Check.check("group, cooperative: the same" + by, () -> groups(CooperativeStickyAssignor.class.getName()));
+            Check.check("admin: topics, partitions, configs, offsets, delete records, producers, transactions, log directories" + by, Clients::admin);
+            Check.check("tools: each of Kafka's command line tools" + by, Tools::all);
+            Check.check("streams: exactly_once_v2 word count and join, killed; every output once" + by, Streams::killed);
+        }
+        Check.end();
+    }
+}
