@@ -52,7 +52,7 @@ one() {
   "$here/$1/run" || code=$?
   $INTEROP_BROKER stop
   trap - EXIT
-  if [ "$code" != 0 ] && [ "$code" != 3 ]; then
+  if [ "$code" != 0 ] && [ "$code" != 3 ] && [ -f "$work/broker.log" ]; then
     tail -n 20 "$work/broker.log" | sed 's/^/    broker: /' >&2
   fi
   if [ -n "$keep" ]; then echo "    kept: $work"; else rm -rf "$work"; fi

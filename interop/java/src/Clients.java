@@ -323,8 +323,6 @@ final class Clients {
                 now(admin.listOffsets(Map.of(plain, OffsetSpec.maxTimestamp())).partitionResult(plain)).offset()), List.of(3L, 4L), "offsets of times");
             Check.equal(List.of(now(admin.deleteRecords(Map.of(partition, RecordsToDelete.beforeOffset(7))).lowWatermarks().get(partition)).lowWatermark()), List.of(7L), "low watermark");
             Check.equal(values(topic, 1, "read_committed").get(0), numbers(4, 10, 1, ""), "what is left");
-            var rack = now(admin.describeLogDirs(List.of(1)).allDescriptions());
-            Check.that(rack.get(1).values().stream().anyMatch(d -> d.replicaInfos().containsKey(partition)), "log directories: " + rack);
             admin.deleteTopics(List.of(topic)).all().get();
             Check.waitFor(() -> !admin.listTopics().names().get().contains(topic), 10, "the topic is gone");
         }
@@ -345,7 +343,7 @@ final class Clients {
         if (!old) {
             Check.check("group, eager: joins and leaves in the middle; described, committed, deleted" + by, () -> groups(RangeAssignor.class.getName()));
             Check.check("group, cooperative: the same" + by, () -> groups(CooperativeStickyAssignor.class.getName()));
-            Check.check("admin: topics, partitions, configs, offsets, delete records, producers, transactions, log directories" + by, Clients::admin);
+            Check.check("admin: topics, partitions, configs, offsets, delete records, producers, transactions" + by, Clients::admin);
             Check.check("tools: each of Kafka's command line tools" + by, Tools::all);
             Check.check("streams: exactly_once_v2 word count and join, killed; every output once" + by, Streams::killed);
         }

@@ -39,6 +39,17 @@ final class Tools {
         return said.toString();
     }
 
+    /** Runs a tool in a process of its own: some have their last word when that ends. */
+    static String child(String tool, String... arguments) throws Exception {
+        List<String> command = new ArrayList<>(List.of("java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+            "-cp", System.getProperty("java.class.path"), tool));
+        command.addAll(List.of(arguments));
+        Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
+        String said = new String(process.getInputStream().readAllBytes());
+        if (process.waitFor() != 0) throw new AssertionError(tool + " " + List.of(arguments) + " ended with " + process.exitValue() + ": " + said);
+        return said;
+    }
+
     static void contains(String said, String... words) {
         for (String word : words) Check.that(said.contains(word), "'" + word + "' is not in: " + said);
     }
@@ -101,9 +112,9 @@ final class Tools {
         Check.that(Clients.values(topic, 3, "read_committed").get(1).stream().noneMatch("never committed"::equals), "aborted by the tool");
         hanging.close(java.time.Duration.ZERO);
 
-        String produced = run("", TOOLS + "VerifiableProducer", "--bootstrap-server", at, "--topic", topic, "--max-messages", "200", "--acks", "-1");
+        String produced = child(TOOLS + "VerifiableProducer", "--bootstrap-server", at, "--topic", topic, "--max-messages", "200", "--acks", "-1");
         contains(produced, "\"acked\":200");
-        String consumed = run("", TOOLS + "VerifiableConsumer", "--bootstrap-server", at, "--topic", topic, "--group-id", Check.fresh("group"), "--max-messages", "200", "--reset-policy", "earliest");
+        String consumed = child(TOOLS + "VerifiableConsumer", "--bootstrap-server", at, "--topic", topic, "--group-id", Check.fresh("group"), "--max-messages", "200", "--reset-policy", "earliest");
         contains(consumed, "partitions_assigned", "offsets_committed", "shutdown_complete");
 
         run("", TOOLS + "TopicCommand", "--bootstrap-server", at, "--delete", "--topic", topic);
