@@ -178,9 +178,10 @@ public final class Requests {
         for (int i = 0; i < 200; i++) {
             var plain = (InitProducerIdResponse) ask("a", (short) 4, ApiKeys.INIT_PRODUCER_ID, init(null, -1, -1));
             var first = (InitProducerIdResponse) ask("a", (short) 4, ApiKeys.INIT_PRODUCER_ID, init("warm", -1, -1));
+            var coordinator = (FindCoordinatorResponse) ask("a", (short) 2, ApiKeys.FIND_COORDINATOR, new FindCoordinatorRequestData().setKey("warm").setKeyType((byte) 1));
             var find = (FindCoordinatorResponse) ask("a", (short) 2, ApiKeys.FIND_COORDINATOR, new FindCoordinatorRequestData().setKey("g").setKeyType((byte) 0));
             var offsets = (OffsetFetchResponse) ask("a", (short) 8, ApiKeys.OFFSET_FETCH, offsetFetch("g", true));
-            if (plain.data().errorCode() == 0 && first.data().errorCode() == 0 && find.data().errorCode() == 0 && offsets.data().groups().get(0).errorCode() == 0) break;
+            if (plain.data().errorCode() == 0 && first.data().errorCode() == 0 && find.data().errorCode() == 0 && coordinator.data().errorCode() == 0 && offsets.data().groups().get(0).errorCode() == 0) break;
             Thread.sleep(100);
         }
         Thread.sleep(500);
@@ -286,6 +287,11 @@ public final class Requests {
         say("of a member it doesn't have", "a", 8, ApiKeys.OFFSET_COMMIT, new OffsetCommitRequestData().setGroupId("simple").setGenerationIdOrMemberEpoch(1).setMemberId("m").setTopics(List.of(
             new OffsetCommitRequestData.OffsetCommitRequestTopic().setName(T).setPartitions(List.of(new OffsetCommitRequestData.OffsetCommitRequestPartition().setPartitionIndex(1).setCommittedOffset(3))))));
         say("read", "a", 8, ApiKeys.OFFSET_FETCH, offsetFetch("simple", true));
+        for (int v = 1; v <= 7; v++) say("read", "a", v, ApiKeys.OFFSET_FETCH, new OffsetFetchRequestData().setGroupId("simple").setTopics(List.of(
+            new OffsetFetchRequestData.OffsetFetchRequestTopic().setName(T).setPartitionIndexes(List.of(0, 1)))));
+        for (int v = 2; v <= 9; v++) say("write", "a", v, ApiKeys.OFFSET_COMMIT, new OffsetCommitRequestData().setGroupId("simple").setGenerationIdOrMemberEpoch(-1).setTopics(List.of(
+            new OffsetCommitRequestData.OffsetCommitRequestTopic().setName(T).setPartitions(List.of(new OffsetCommitRequestData.OffsetCommitRequestPartition().setPartitionIndex(0).setCommittedOffset(v))))));
+        for (int v = 0; v <= 13; v++) say("of the topic", "a", v, ApiKeys.METADATA, new MetadataRequestData().setTopics(List.of(new MetadataRequestData.MetadataRequestTopic().setName(T))).setAllowAutoTopicCreation(true));
         say("of a group nobody has", "a", 8, ApiKeys.OFFSET_FETCH, offsetFetch("nobody", true));
         say("heartbeat of nobody", "a", 4, ApiKeys.HEARTBEAT, new HeartbeatRequestData().setGroupId("simple").setMemberId("m").setGenerationId(1));
         var protocols = new JoinGroupRequestData.JoinGroupRequestProtocolCollection();

@@ -26,8 +26,8 @@ pub(super) fn list_offsets(call: &Call<'_>, request: ListOffsetsRequest) -> List
             let response = ListOffsetsPartitionResponse::default().with_partition_index(partition.partition_index);
             match find(call, topic.as_ref(), partition, isolation) {
                 Ok((offset, timestamp)) => {
-                    // "Nothing found" has no epoch either.
-                    let epoch = if offset >= 0 { LEADER_EPOCH } else { -1 };
+                    // "Nothing found" has no epoch either, and before version 4 the answer has no place for one.
+                    let epoch = if offset >= 0 && call.version() >= 4 { LEADER_EPOCH } else { -1 };
                     response.with_offset(offset).with_timestamp(timestamp).with_leader_epoch(epoch)
                 }
                 Err(error) => response.with_error_code(error.code()).with_offset(-1).with_timestamp(-1),
