@@ -11,7 +11,7 @@
 # 2 wrong usage, 3 a client's packages can't be had here (with `all`: the others passed).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-all=(sarama librdkafka kafka_python aiokafka kafkajs java)
+all=(sarama librdkafka java)
 name= keep=
 export INTEROP_AGAINST=cutwater INTEROP_FULL=
 while [ $# -gt 0 ]; do
