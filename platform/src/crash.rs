@@ -12,6 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub trait CrashHook: Send + Sync {
     /// Called on the thread that reached `point`, before it goes on.
     fn reached(&self, point: &'static str);
+    /// Whether the code shall make this mistake: a test wants to see that it would be found. Asked in debug builds only.
+    fn is_planted(&self, _mistake: &'static str) -> bool {
+        false
+    }
 }
 
 /// The hook that code carries. Does nothing unless armed.
@@ -35,6 +39,13 @@ impl CrashPoints {
         if let Some(hook) = &self.0 {
             hook.reached(point);
         }
+    }
+
+    /// True if a test has planted this mistake, for the code to make it. Always false in release builds, where the question costs
+    /// nothing.
+    #[inline]
+    pub fn is_planted(&self, mistake: &'static str) -> bool {
+        cfg!(debug_assertions) && self.0.as_ref().is_some_and(|hook| hook.is_planted(mistake))
     }
 }
 

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cutwater_engine::config::{Guarantee, Options, Snapshots};
 use cutwater_engine::error::BuildError;
 use cutwater_engine::graph::Job;
-use cutwater_engine::observe::{Control, Report};
+use cutwater_engine::observe::Control;
 use cutwater_engine::worker::run;
 use cutwater_platform::SplitMix;
 use cutwater_platform::spawn::panic_text;
-use cutwater_testkit::{CrashAction, LossPolicy, SimDisk, SimPlatform};
+use cutwater_testkit::{CrashAction, LossPolicy, RefusingFiles, SimDisk, SimPlatform, Strike as Struck};
 
 use crate::DATA_DIR;
 use crate::case::{Case, End, Strike};
@@ -35,13 +35,14 @@ pub(crate) struct Setup {
     /// Each life has one of these numbers of workers, by seed.
     pub(crate) workers: Vec<usize>,
     pub(crate) options: OptionsFn,
+    /// A mistake that the code shall make, to see that it is found.
+    pub(crate) mistake: Option<&'static str>,
 }
 
 /// What came of a case whose job has finished.
 pub(crate) struct Lived {
     /// The machine after its last life; its output is still to be judged.
     pub(crate) machine: SimPlatform,
-    pub(crate) report: Report,
     /// Which strikes happened.
     pub(crate) struck: Vec<Strike>,
     /// How often each point was reached in each life.
@@ -50,6 +51,8 @@ pub(crate) struct Lived {
     pub(crate) trace: u64,
     /// Turns of workers and steps of tasks.
     pub(crate) turns: u64,
+    /// Checkpoints that were declined.
+    pub(crate) declined: u64,
     /// What happened, in words.
     pub(crate) story: String,
 }
@@ -61,19 +64,23 @@ pub(crate) struct Lived {
 pub(crate) fn live(setup: &Setup, case: &Case) -> Result<Lived, String> {
     let mut random = SplitMix::new(case.seed);
     let mut machine = SimPlatform::on(setup.disk.fork(), random.next()).with_scheduler();
-    let (mut struck, mut reached, mut turns, mut trace) = (vec![], vec![], 0, 0u64);
+    let (mut struck, mut reached, mut turns, mut declined, mut trace) = (vec![], vec![], 0, 0, 0u64);
     let mut story = format!("case {case}\n");
     for life in 0..LIVES_MAX {
         let strike = case.strikes.get(life);
-        let options = options(setup, &machine, &mut random, strike);
+        let mut options = options(setup, &machine, &mut random, strike);
         arm(&machine, strike);
+        decline(&machine, &mut random, &mut options);
+        setup.mistake.into_iter().for_each(|mistake| machine.crashes().plant(mistake));
         let before = machine.crashes().reached();
         let struck_before = machine.crashes().struck().len();
+        let is_ours = |struck: &Struck| strike.is_some_and(|s| s.point == struck.point && s.nth == struck.nth);
         let build = setup.build.clone();
         let control = Control::new();
         let result = catch_unwind(AssertUnwindSafe(|| run(move |job| build(job), &options, &control)));
         let scheduler = machine.scheduler().expect("made with one");
         turns += scheduler.turns_taken();
+        declined += control.seen().declined;
         let disk = machine.disk();
         // Lengths are left out: a lock file holds the number of this process.
         let mix = |h: u64, word: u64| (h ^ word).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(31);
@@ -93,7 +100,7 @@ pub(crate) fn live(setup: &Setup, case: &Case) -> Result<Lived, String> {
             Err(panic) => Err(format!("a panic: {}", panic_text(panic.as_ref()))),
         };
         let (workers, off) = (options.workers, machine.disk().is_off());
-        let was_struck = off || machine.crashes().struck().len() > struck_before;
+        let was_struck = off || machine.crashes().struck().iter().skip(struck_before).any(is_ours);
         let strike = strike.filter(|_| was_struck);
         struck.extend(strike.cloned());
         story.push_str(&match (&strike, &outcome) {
@@ -117,7 +124,7 @@ pub(crate) fn live(setup: &Setup, case: &Case) -> Result<Lived, String> {
                 if !wrong.is_empty() {
                     return Err(format!("{story}records went missing or came from nowhere: {}", wrong.join("; ")));
                 }
-                return Ok(Lived { machine, report, struck, reached, trace, turns, story });
+                return Ok(Lived { machine, struck, reached, trace, turns, declined, story });
             }
             (Err(_), _) => return Err(format!("{story}that life must not fail")),
         }
@@ -158,6 +165,18 @@ fn arm(machine: &SimPlatform, strike: Option<&Strike>) {
     }
 }
 
+/// In some lives one state file can't be made, so that a checkpoint is declined and the next one must cover its output.
+fn decline(machine: &SimPlatform, random: &mut SplitMix, options: &mut Options) {
+    let (happens, published) = (random.below(3) == 0, 1 + random.below(3));
+    if !happens {
+        return;
+    }
+    let is_state = |path: &Path| path.parent().is_some_and(|dir| dir.ends_with("checkpoints/state"));
+    let files = RefusingFiles::new(machine.disk().clone(), is_state);
+    options.platform.files = Arc::new(files.clone());
+    machine.crashes().arm("coordinator.published", published, CrashAction::Call(Box::new(move || files.refuse(1))));
+}
+
 /// Little stands before a barrier, and checkpoints come fast, so that a short run meets everything. How little and how fast is
 /// the seed's.
 fn options(setup: &Setup, machine: &SimPlatform, random: &mut SplitMix, strike: Option<&Strike>) -> Options {
@@ -176,7 +195,7 @@ fn options(setup: &Setup, machine: &SimPlatform, random: &mut SplitMix, strike: 
         uncommitted_max: pick(&[1, 2, 3]),
         declined_max: 3,
         timeout: Duration::from_secs(20),
-        ..Snapshots::every(Duration::from_micros(pick(&[500, 2_000, 10_000])))
+        ..Snapshots::every(Duration::from_micros(pick(&[200, 500, 2_000, 10_000])))
     });
     options.limits.batch_records = pick(&[1, 4, 16]) as usize;
     options.limits.channel_records = options.limits.batch_records * pick(&[2, 4]) as usize;

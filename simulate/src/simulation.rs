@@ -136,6 +136,7 @@ impl Simulation {
             disk: input.disk(Path::new(DATA_DIR))?,
             workers: self.workers.clone(),
             options: self.options.clone(),
+            mistake: None,
         };
         let input: Vec<String> = input.topic_names().map(str::to_string).collect();
         let mut judge = self.straight(&setup, &input)?;

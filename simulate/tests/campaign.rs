@@ -14,6 +14,7 @@ fn three_hundred_seeds_show_readers_exactly_what_they_must() {
     println!("{} cases, {} lives, {} turns; struck at {:?}", sums.cases(), sums.lives, sums.turns, sums.struck);
     assert!(sums.failed.is_empty(), "{} of {} cases failed", sums.failed.len(), sums.cases());
     assert_eq!(sums.good, 300);
+    assert!(sums.declined > 15, "checkpoints are declined on the way: {}", sums.declined);
     assert!(sums.lives > 500, "seeds strike: {} lives", sums.lives);
 }
 

@@ -4,7 +4,7 @@
 //! and visit; each strike is then armed in a run of its own. [`CrashCounts::missing`] names the listed points that no run
 //! has reached: a green matrix over points that nobody visits proves nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -58,6 +58,7 @@ struct Inner {
     armed: Vec<Armed>,
     struck: Vec<Strike>,
     order: u64,
+    planted: BTreeSet<&'static str>,
 }
 
 #[derive(Debug)]
@@ -90,6 +91,12 @@ impl CrashCounts {
         assert!(nth > 0, "the first visit from now is number 1");
         let strike = Strike { point: point.into(), nth };
         self.inner().armed.push(Armed { strike, left: nth, action });
+    }
+
+    /// Plants a mistake, which the code makes from now on wherever it asks for it
+    /// ([`CrashPoints::is_planted`]; debug builds only).
+    pub fn plant(&self, mistake: &'static str) {
+        self.inner().planted.insert(mistake);
     }
 
     /// Takes back all strikes that haven't happened.
@@ -125,6 +132,10 @@ impl CrashCounts {
 }
 
 impl CrashHook for CrashCounts {
+    fn is_planted(&self, mistake: &'static str) -> bool {
+        self.inner().planted.contains(mistake)
+    }
+
     fn reached(&self, point: &'static str) {
         let mut due = Vec::new();
         {

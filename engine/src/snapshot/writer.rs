@@ -153,7 +153,9 @@ impl SnapshotFiles {
         let mut out = self.store.create_state_file(&self.owner, &name)?;
         let file = write_file(out.as_mut(), &self.owner, origin, &name.to_string(), state, self.compression)?;
         self.crash.reach("snapshot.file-written");
-        out.finish()?;
+        if !self.crash.is_planted("snapshot.not-synced") {
+            out.finish()?;
+        }
         self.crash.reach("snapshot.file-synced");
         Ok(file)
     }

@@ -97,6 +97,9 @@ impl Parts {
 
     fn barriers(&self, ports: &[Option<Rc<dyn EdgeCodec>>], port_of: &[usize]) -> Barriers {
         let first = self.restore.closing_barrier(self.first).unwrap_or(self.first);
+        if self.platform.crash.is_planted("barrier.nothing-held") {
+            return Barriers::new(GuaranteeKind::AtLeastOnce, port_of.len(), first);
+        }
         if self.patience().is_none() {
             return Barriers::new(self.guarantee, port_of.len(), first);
         }
@@ -146,7 +149,10 @@ pub(crate) fn make(nodes: Vec<Node>, parts: &Parts, setup: &OperatorSetup) -> Re
 
 /// The splits this worker reads, each where it stood; a split that is new begins at its beginning.
 fn splits_here(parts: &Parts, source: OperatorId) -> Result<Vec<SplitState>, Failure> {
-    let restored = parts.restore.splits(source)?;
+    let restored = match parts.platform.crash.is_planted("source.positions-lost") {
+        true => vec![],
+        false => parts.restore.splits(source)?,
+    };
     let listed = parts.splits.get(&source).map_or(&[][..], Vec::as_slice);
     if let Some(gone) = restored.iter().find(|s| !listed.contains(&s.split)) {
         return Err(Failure::Fatal(format!("split {:?} of the checkpoint is not there any more", gone.split)));

@@ -141,8 +141,11 @@ impl Instance {
                 break;
             }
         }
-        let Instance { driver, inputs, first_channel, .. } = self;
+        let Instance { driver, inputs, first_channel, crash, .. } = self;
         driver.take_processed(|channel, processed| {
+            if crash.is_planted("credit.not-returned") {
+                return;
+            }
             let input = first_channel.partition_point(|first| *first <= channel) - 1;
             inputs[input].give_back(channel - first_channel[input], processed);
         });
@@ -198,7 +201,7 @@ impl Instance {
     }
 
     fn cut(&mut self, n: CheckpointId, in_flight: InFlight) -> Result<(), Failure> {
-        self.ports.barrier(n);
+        self.ports.barrier(n, &self.crash);
         let Some(snapshots) = &mut self.snapshots else {
             return Err(Failure::Fatal(format!("{}: a barrier in a job without checkpoints", self.name)));
         };

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use cutwater_platform::CrashPoints;
 use timely::container::{CapacityContainerBuilder, NoopBuilder};
 use timely::dataflow::operators::Capability;
 use timely::dataflow::operators::generic::OutputBuilder;
@@ -104,8 +105,9 @@ impl Ports {
     }
 
     /// Barrier(n) on every port in one step; everything after it belongs to n + 1.
-    pub(crate) fn barrier(&mut self, n: CheckpointId) {
-        self.control(&Body::Barrier(n));
+    pub(crate) fn barrier(&mut self, n: CheckpointId, crash: &CrashPoints) {
+        let ports = if crash.is_planted("barrier.one-output") { 1 } else { self.data.len() };
+        self.control(&Body::Barrier(n), ports);
         for port in self.data.iter_mut().flatten() {
             assert_eq!(*port.capability.time(), n.0, "a barrier leaves at its own time");
             port.capability.downgrade(&n.next().0);
@@ -117,12 +119,12 @@ impl Ports {
 
     /// The barrier that closes the checkpoint that was gone back to. It carries no cut: the capabilities stay.
     pub(crate) fn closing_barrier(&mut self, n: CheckpointId) {
-        self.control(&Body::Barrier(n));
+        self.control(&Body::Barrier(n), self.data.len());
     }
 
     /// `End` on every port; gives up the right to send more. Reports that are still due keep theirs.
     pub(crate) fn end(&mut self) {
-        self.control(&Body::End);
+        self.control(&Body::End, self.data.len());
         self.data.iter_mut().for_each(|port| *port = None);
         self.ack_capability = None;
     }
@@ -140,8 +142,8 @@ impl Ports {
         }
     }
 
-    fn control(&mut self, body: &Body) {
-        for port in self.data.iter_mut().flatten() {
+    fn control(&mut self, body: &Body, ports: usize) {
+        for port in self.data.iter_mut().take(ports).flatten() {
             let signals = port.edge.borrow_mut().draw_signals();
             port.signals(self.from, signals);
             port.control(self.from, body);

@@ -238,7 +238,10 @@ fn go_on(
         let handles = |group: &str| {
             manifest.committables().filter(|c| c.group == group).map(|c| c.handle.clone()).collect::<Vec<_>>()
         };
-        let committed = commit(groups, handles)?;
+        let committed = match platform.crash.is_planted("recovery.not-committed-again") {
+            true => Default::default(),
+            false => commit(groups, handles)?,
+        };
         recommitted += committed.now;
         found_committed += committed.already;
         tracing::info!(
@@ -258,7 +261,10 @@ fn go_on(
         .filter(|(name, _)| **name <= resume.manifest && !resume.orphaned.contains(name))
         .map(|(_, (manifest, published))| Kept::of(manifest, published.manifest_checksum(), true, now))
         .collect();
-    let aborted = settle(groups, &timeline)?;
+    let aborted = match platform.crash.is_planted("recovery.others-not-aborted") {
+        true => 0,
+        false => settle(groups, &timeline)?,
+    };
     platform.crash.reach("recovery.aborted-others");
     clean(store.as_ref(), &owner, recorded, &found, &timeline, &resume.orphaned)?;
     platform.crash.reach("recovery.swept");

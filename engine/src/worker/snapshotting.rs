@@ -243,6 +243,9 @@ impl Snapshotting {
                 return Err(Failure::Restart(format!("{}: {reason}", self.instance)));
             }
             for (state, chain) in self.states.iter().zip(&mut self.chains) {
+                if self.crash.is_planted("decline.dirty-set-lost") {
+                    continue;
+                }
                 chain.lost();
                 state.borrow_mut().mark_all_dirty();
             }

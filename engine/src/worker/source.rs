@@ -39,7 +39,7 @@ impl SourceInstance {
     /// Barrier(n): what was read so far is before the cut.
     pub(crate) fn cut(&mut self, n: CheckpointId) -> Result<(), Failure> {
         let reached = self.clock.monotonic();
-        self.ports.barrier(n);
+        self.ports.barrier(n, &self.crash);
         let mut blobs = vec![];
         for state in self.driver.positions() {
             let bytes = postcard::to_stdvec(&state).map_err(|e| Failure::Fatal(format!("{:?}: {e}", self.name)))?;

@@ -53,6 +53,8 @@ pub struct One {
     pub lives: u64,
     /// Turns of workers and steps of tasks.
     pub turns: u64,
+    /// Checkpoints that were declined.
+    pub declined: u64,
     /// A hash of everything that happened.
     pub trace: u64,
     /// How often each point was reached.
@@ -75,6 +77,7 @@ impl Campaign {
                 disk: input.disk(Path::new(DATA_DIR))?,
                 workers: WORKERS.to_vec(),
                 options: Arc::new(|_| {}),
+                mistake: None,
             };
             let mut prepared = Prepared { setup, expected, known: Reached::new(), steps: 0 };
             // One life that isn't struck, and one after a crash: their points are what is drawn from.
@@ -90,6 +93,12 @@ impl Campaign {
             inputs.push(prepared);
         }
         Ok(Campaign { inputs, topics: vec!["clicks".to_string(), "events".to_string()] })
+    }
+
+    /// From now on the code makes this mistake, wherever it asks [`CrashPoints::is_planted`](cutwater_platform::CrashPoints::is_planted);
+    /// in debug builds only. A campaign that finds nothing is worth as much as what it would find.
+    pub fn plant(&mut self, mistake: &'static str) {
+        self.inputs.iter_mut().for_each(|input| input.setup.mistake = Some(mistake));
     }
 
     fn prepared(&self, seed: u64) -> &Prepared {
@@ -123,14 +132,14 @@ impl Campaign {
         Ok(One {
             lives: lived.reached.len() as u64,
             turns: lived.turns,
+            declined: lived.declined,
             trace: lived.trace,
             reached,
             struck: lived.struck.into_iter().map(|strike| strike.point).collect(),
         })
     }
 
-    /// Runs these seeds on so many threads and sums up. `halt` is asked before each seed; what wasn't begun is left out, at the end
-    /// of the range only.
+    /// Runs these seeds on so many threads and sums up.
     pub fn range(&self, seeds: std::ops::Range<u64>, threads: usize) -> Sums {
         let next = AtomicU64::new(seeds.start);
         let share = || {

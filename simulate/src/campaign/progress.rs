@@ -30,6 +30,8 @@ pub struct Sums {
     pub lives: u64,
     /// Turns of workers and steps of tasks in them.
     pub turns: u64,
+    /// Checkpoints that were declined in them.
+    pub declined: u64,
     /// Seconds of work, all sittings together.
     pub seconds: u64,
     /// How often each point was reached.
@@ -65,6 +67,7 @@ impl Sums {
         self.good += 1;
         self.lives += one.lives;
         self.turns += one.turns;
+        self.declined += one.declined;
         for (point, count) in &one.reached {
             *self.reached.entry((*point).to_string()).or_default() += count;
         }
@@ -84,6 +87,7 @@ impl Sums {
         self.good += other.good;
         self.lives += other.lives;
         self.turns += other.turns;
+        self.declined += other.declined;
         self.seconds += other.seconds;
         for (point, count) in other.reached {
             *self.reached.entry(point).or_default() += count;
@@ -108,6 +112,7 @@ impl Sums {
             ("good", self.good),
             ("lives", self.lives),
             ("turns", self.turns),
+            ("declined", self.declined),
             ("seconds", self.seconds),
         ];
         facts.iter().for_each(|(name, value)| text.push_str(&format!("{name} {value}\n")));
@@ -140,6 +145,7 @@ impl Sums {
             "good" => &mut self.good,
             "lives" => &mut self.lives,
             "turns" => &mut self.turns,
+            "declined" => &mut self.declined,
             "seconds" => &mut self.seconds,
             "reached" | "struck" => {
                 let (point, count) = rest.split_once(' ')?;
@@ -196,7 +202,8 @@ mod tests {
 
     #[test]
     fn sums_come_back_from_their_text_and_other_texts_are_refused() {
-        let mut sums = Sums { from: 5, next: 12, good: 6, lives: 9, turns: 1234, seconds: 3, ..Sums::default() };
+        let mut sums =
+            Sums { from: 5, next: 12, good: 6, lives: 9, turns: 1234, declined: 2, seconds: 3, ..Sums::default() };
         sums.reached.insert("group.committed".to_string(), 7);
         sums.struck.insert("disk".to_string(), 2);
         sums.fail(&Case::of(9).and("disk", 3, crate::End::Kill), "lost: 3");
