@@ -148,7 +148,7 @@ impl Sums {
             "declined" => &mut self.declined,
             "seconds" => &mut self.seconds,
             "reached" | "struck" => {
-                let (point, count) = rest.split_once(' ')?;
+                let (point, _) = rest.split_once(' ')?;
                 let map = if name == "reached" { &mut self.reached } else { &mut self.struck };
                 map.entry(point.to_string()).or_default()
             }
