@@ -86,6 +86,11 @@ struct Part {
     in_flight: Vec<(usize, Rec)>,
 }
 
+/// The parts of a checkpoint, by operator and worker.
+type Parts = BTreeMap<(usize, u32), Part>;
+/// Sink, split, key group, and the operators passed.
+type Way = (usize, u8, u8, u8);
+
 #[derive(Clone, Debug, Hash)]
 struct Instance {
     node: usize,
@@ -108,7 +113,7 @@ struct Instance {
 struct Checkpoint {
     number: CheckpointId,
     workers: u32,
-    parts: BTreeMap<(usize, u32), Part>,
+    parts: Parts,
 }
 
 /// A state of the model.
@@ -118,11 +123,11 @@ pub struct World {
     instances: Vec<Instance>,
     next: CheckpointId,
     first: CheckpointId,
-    pending: Option<(CheckpointId, BTreeMap<(usize, u32), Part>)>,
+    pending: Option<(CheckpointId, Parts)>,
     complete: Option<Rc<Checkpoint>>,
     /// Per sink, split, key group and way the records written, in the order of the log, and for which checkpoint. Nothing is
     /// promised about the order between them, so it is no part of a state.
-    log: BTreeMap<(usize, u8, u8, u8), Vec<(u8, CheckpointId)>>,
+    log: BTreeMap<Way, Vec<(u8, CheckpointId)>>,
     checkpoints_left: u8,
     done: bool,
 }
