@@ -86,6 +86,7 @@ fn unsafe_code_is_in_one_file() {
         "engine",
         "operators",
         "sources-sinks",
+        "conformance",
         "broker",
         "model",
         "examples",
