@@ -11,7 +11,7 @@
 # 2 wrong usage, 3 a client's packages can't be had here (with `all`: the others passed).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-all=(sarama librdkafka java)
+all=(sarama librdkafka kafka_python aiokafka kafkajs java differential)
 name= keep=
 export INTEROP_AGAINST=cutwater INTEROP_FULL=
 while [ $# -gt 0 ]; do
@@ -28,9 +28,7 @@ done
 
 export INTEROP_CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/cutwater-interop"
 mkdir -p "$INTEROP_CACHE"
-if [ "$INTEROP_AGAINST" = kafka ] || [ "$name" = differential ]; then
-  "$here/lib/jars" || exit $?
-fi
+if [ "$INTEROP_AGAINST" = kafka ]; then "$here/lib/jars" || exit $?; fi
 export INTEROP_KAFKA_CLASSPATH="$INTEROP_CACHE/kafka.classpath"
 if [ -z "${CUTWATER_BIN:-}" ] && { [ "$INTEROP_AGAINST" = cutwater ] || [ "$name" = differential ]; }; then
   (cd "$here/.." && cargo build --release --quiet -p cutwater-cli)

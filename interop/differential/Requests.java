@@ -84,6 +84,8 @@ public final class Requests {
             }
             return shown.toString();
         }
+        // Kafka gives a topic's partitions in the order of a hash table.
+        if (answer instanceof MetadataResponse metadata) metadata.data().topics().forEach(t -> t.partitions().sort(Comparator.comparingInt(MetadataResponseData.MetadataResponsePartition::partitionIndex)));
         String text = answer.data().toString();
         text = replace(text, "producerId=(-?\\d+)", m -> "producerId=" + name(Long.parseLong(m)));
         text = replace(text, "topicId=([\\w-]+)", m -> "topicId=" + (m.equals("AAAAAAAAAAAAAAAAAAAAAA") ? "zero" : "some"));

@@ -173,7 +173,7 @@ def transactions():
         p.begin_transaction()
         sent = [p.send(t, b"%d/%d" % (n, i), partition=i % PARTITIONS) for i in range(6)]
         [f.get(20) for f in sent]
-        p.send_offsets_to_transaction({TopicPartition(source, 0): OffsetAndMetadata(n + 1, "", None)}, consumer.group_metadata())
+        p.send_offsets_to_transaction({TopicPartition(source, 0): OffsetAndMetadata(n + 1, "", -1)}, consumer.group_metadata())
         for i in range(6):
             there[i % PARTITIONS].append(b"%d/%d" % (n, i))
             if n % 3 != 2:

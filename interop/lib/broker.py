@@ -107,9 +107,13 @@ def end(how):
         return
     try:
         os.kill(running, how)
-        # Not our child: another process of ours started it. Gone when it can't be signalled, or when only its name is left.
+        # Not our child: another process of ours started it. Gone when it is reaped, or when only its first thread's name is left;
+        # while another thread is still ending, its files are still locked.
         until = time.monotonic() + 30
-        while time.monotonic() < until and Path(f"/proc/{running}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+        while time.monotonic() < until:
+            state = Path(f"/proc/{running}/stat").read_text().rsplit(")", 1)[1].split()[0]
+            if state == "Z" and len(os.listdir(f"/proc/{running}/task")) == 1:
+                break
             time.sleep(0.01)
     except (ProcessLookupError, FileNotFoundError):
         pass
