@@ -4,12 +4,13 @@ mod memory;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cutwater_engine::config::{Guarantee, Options, RestoreFrom, Snapshots};
 use cutwater_engine::error::{BuildError, RunError};
 use cutwater_engine::graph::{Job, Untimed};
-use cutwater_engine::observe::{Control, Phase, Report};
+use cutwater_engine::observe::{Control, Report};
 use cutwater_engine::snapshot::{Savepoint, SavepointError, SavepointRecord, SavepointTicket};
 use cutwater_engine::worker::run;
 use cutwater_platform::{Files, Platform};
@@ -80,15 +81,17 @@ fn run_and_order(
     order: impl FnOnce(&Control) -> SavepointTicket + Send + 'static,
 ) -> (Result<Report, RunError>, Result<SavepointRecord, String>) {
     let control = Control::new();
-    let hand = control.clone();
+    let (hand, over) = (control.clone(), Arc::new(AtomicBool::new(false)));
+    let ended = over.clone();
     let giver = std::thread::Builder::new().spawn(move || {
         let before = hand.seen().committed.0;
-        while hand.seen().committed.0 < before + 4 && hand.seen().phase != Phase::Finished {
+        while hand.seen().committed.0 < before + 4 && !ended.load(Ordering::SeqCst) {
             sleep(Duration::from_micros(200));
         }
         order(&hand).wait()
     });
     let result = run(job(log, NUMBERS), options, &control);
+    over.store(true, Ordering::SeqCst);
     (result, giver.expect("a thread").join().expect("no panic"))
 }
 
@@ -184,7 +187,8 @@ fn a_drained_job_has_finished_and_so_has_one_that_is_restored_from_its_savepoint
 #[test]
 fn what_is_no_savepoint_or_not_this_jobs_is_refused_and_a_folder_that_is_not_free_is_left_alone() {
     let (disk, log, _) = stopped();
-    let refused = |options: &Options| match run(job(&log, NUMBERS), options, &Control::new()) {
+    // Its commit group knows no jobs: another job's attempts would shut out this one's.
+    let refused = |options: &Options| match run(job(&log.fork(), NUMBERS), options, &Control::new()) {
         Err(RunError::Refused(text)) => text,
         other => panic!("{other:?}"),
     };
