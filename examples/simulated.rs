@@ -8,6 +8,8 @@
 //! In a project of your own this stands in a test: `build.simulate().crash(EveryPoint).run(&input)?.assert_exactly_once()`, with
 //! `cutwater-simulate` among the dev-dependencies.
 
+#![expect(clippy::print_stdout, reason = "a program shows what it did")]
+
 use std::error::Error;
 
 use cutwater::connectors::log::LogRecord;

@@ -1,5 +1,7 @@
 //! The campaign's job under a few hundred seeds: nothing is lost, repeated or torn, and each seed is the same world each time.
 
+#![expect(clippy::print_stdout, reason = "how much was run is worth seeing")]
+
 use std::collections::BTreeSet;
 
 use cutwater_simulate::campaign::Campaign;

@@ -1,6 +1,7 @@
 //! Mistakes planted in the engine, each found by the campaign within so many seeds: a campaign that finds nothing is worth as
 //! much as what it would find. In debug builds only; release builds can't make them.
 
+#![expect(clippy::print_stdout, reason = "which seed finds what is worth seeing")]
 #![cfg(debug_assertions)]
 
 use cutwater_simulate::campaign::Campaign;

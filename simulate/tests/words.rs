@@ -1,5 +1,7 @@
 //! A small job under simulation, by the users' face: every crash point alone and in pairs, and jobs that are not exactly-once.
 
+#![expect(clippy::print_stdout, reason = "how much was run is worth seeing")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
