@@ -149,7 +149,8 @@ fn verified(partitions: &Path, table: &Table, expected: &Expected, talk: Talk) -
 
 /// A directory that holds something else is left alone, before the log puts anything beside it.
 fn refuse_foreign(dir: &Path) -> Result<(), Problem> {
-    const OURS: [&str; 2] = ["log", "checkpoints"];
+    // The last one is what a job that was killed while it waited for room on the disk may leave.
+    const OURS: [&str; 3] = ["log", "checkpoints", "space-probe"];
     let unreadable = |e: std::io::Error| {
         Problem::new(
             Kind::Directory,

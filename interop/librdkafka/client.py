@@ -301,7 +301,7 @@ def exactly_once():
             if done == transactions:
                 out.flush(20)
                 c.close()
-                # As little is left to do for it as for a process that hangs. (To destroy one in a transaction hangs librdkafka.)
+                # As little is left to do for it as for a process that hangs.
                 LEFT_OPEN.append(out)
                 return False
             out.send_offsets_to_transaction([TopicPartition(source, n, o) for n, o in positions.items()], c.consumer_group_metadata(), 30)
