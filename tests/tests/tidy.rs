@@ -155,9 +155,10 @@ fn every_crash_point_in_the_code_has_a_row_in_the_docs_and_every_row_a_point() {
         .filter(|(file, _)| !file.ends_with("tests.rs"))
         .flat_map(|(_, text)| code(&text).map(|(_, line)| format!("{line}\n")).collect::<Vec<_>>())
         .collect();
-    let docs: String = ["recovery.md", "recovery-checkpoints.md", "recovery-connectors.md", "recovery-log.md", "savepoints.md"]
-        .map(|name| std::fs::read_to_string(root().join("docs").join(name)).expect("a page of the docs"))
-        .concat();
+    let docs: String =
+        ["recovery.md", "recovery-checkpoints.md", "recovery-connectors.md", "recovery-log.md", "savepoints.md"]
+            .map(|name| std::fs::read_to_string(root().join("docs").join(name)).expect("a page of the docs"))
+            .concat();
     let rows: std::collections::BTreeSet<&str> = docs
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
