@@ -223,8 +223,9 @@ fn a_job_goes_on_exactly_through_two_upgrades_with_other_steps_names_types_and_n
 fn what_is_ambiguous_is_refused_and_the_old_program_still_goes_on() {
     let (disk, log) = (SimDisk::new(), MemoryLog::new());
     stopped(first(&log), &disk, 2);
-    let refused_with = |build: Box<dyn Fn(&Job) -> Result<(), BuildError> + Send + Sync>, words: &[&str]| {
-        let build: Arc<dyn Fn(&Job) -> Result<(), BuildError> + Send + Sync> = build.into();
+    type Build = dyn Fn(&Job) -> Result<(), BuildError> + Send + Sync;
+    let refused_with = |build: Box<Build>, words: &[&str]| {
+        let build: Arc<Build> = build.into();
         let (looked, ran) = (build.clone(), build);
         let outlook = check_upgrade(move |job| looked(job), &on(&disk, 2)).expect("it can be looked at");
         assert!(outlook.is_refused(), "{outlook}");

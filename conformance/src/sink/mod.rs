@@ -32,11 +32,13 @@ pub struct SinkKit<F, R, V> {
 /// Each scenario begins with an empty world: an empty simulated machine, and a data directory
 /// ([`Environment::dir`](cutwater_engine::graph::Environment)) of a name that no other has. A sink on a system of its own keeps what it
 /// writes apart by that name.
-pub fn sink<S: Sink>(
-    make: impl Fn(&Job) -> S,
-    record: impl Fn(u64) -> S::Item,
-    shown: impl Fn(&Job) -> Vec<u64>,
-) -> SinkKit<impl Fn(&Job) -> S, impl Fn(u64) -> S::Item, impl Fn(&Job) -> Vec<u64>> {
+pub fn sink<S, F, R, V>(make: F, record: R, shown: V) -> SinkKit<F, R, V>
+where
+    S: Sink,
+    F: Fn(&Job) -> S,
+    R: Fn(u64) -> S::Item,
+    V: Fn(&Job) -> Vec<u64>,
+{
     SinkKit { make, record, shown, ordered: true, steps_max: 60, platform: None }
 }
 

@@ -317,7 +317,8 @@ fn phases(layout: &Layout, triggered: Duration, parts: &BTreeMap<InstanceId, Par
         took: parts.values().map(wait).max().unwrap_or_default(),
         by: before.map(|id| layout.name(id)),
     }];
-    let of_one: [(CheckpointPhase, fn(&PartTimes) -> Duration); 4] = [
+    type Took = fn(&PartTimes) -> Duration;
+    let of_one: [(CheckpointPhase, Took); 4] = [
         (CheckpointPhase::Alignment, |t| t.cut.saturating_sub(t.reached)),
         (CheckpointPhase::Seal, |t| t.sealed.saturating_sub(t.cut)),
         (CheckpointPhase::Encode, |t| t.encoded.saturating_sub(t.sealed)),

@@ -217,7 +217,8 @@ impl Coordinator {
                     self.plane.ledger.borrow_mut().ready(instance);
                     self.plane.wake_trigger();
                 }
-                Ack::Report(n, report, times) => {
+                Ack::Report(report) => {
+                    let (n, report, times) = *report;
                     self.plane.progress.reported(n, &report, times);
                     self.capabilities.entry(n).or_insert_with(&capability);
                     let instance = report.instance();

@@ -19,8 +19,8 @@ use crate::worker::frame::Frame;
 /// What goes from an instance to the coordinator.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Ack {
-    /// About one checkpoint, and when what was done for it.
-    Report(CheckpointId, SnapshotReport, PartTimes),
+    /// About one checkpoint, and when what was done for it. Boxed, so that the other kind is as small as it looks.
+    Report(Box<(CheckpointId, SnapshotReport, PartTimes)>),
     /// A source has nothing left to read.
     Ready(InstanceId),
 }
@@ -132,7 +132,7 @@ impl Ports {
     /// Reports about a checkpoint that was cut, and gives up the capability that stood for it.
     pub(crate) fn report(&mut self, n: CheckpointId, report: SnapshotReport, times: PartTimes) {
         let capability = self.held.remove(&n).expect("one report per cut");
-        self.ack.activate().session(&capability).give(Ack::Report(n, report, times));
+        self.ack.activate().session(&capability).give(Ack::Report(Box::new((n, report, times))));
     }
 
     /// Says that a source has nothing left.
