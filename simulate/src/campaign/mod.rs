@@ -4,7 +4,7 @@
 //! cargo run --release -p cutwater-simulate -- --seeds 1000000 [--from N] [--result FILE]
 //! ```
 //!
-//! Each seed is a [`Case`](crate::Case) of the campaign's job: up to four strikes, numbers of workers, sizes, losses and order all from
+//! Each seed is a [`Case`] of the campaign's job: up to four strikes, numbers of workers, sizes, losses and order all from
 //! the seed. What readers see afterwards is compared with what plain Rust computes from the input. Every thousand seeds the
 //! sums are written down, so that a campaign may take many sittings; at its end the result page is generated from them.
 
