@@ -91,6 +91,12 @@ fn parent(args: &Args) -> Result<(), Problem> {
 
 fn in_directory(args: &Args, dir: &Path, table: &Table, stream: &[Delivered]) -> Result<(), Problem> {
     refuse_foreign(dir)?;
+    // Now, not after two hundred kills.
+    let folder = args.result.as_deref().and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        let what = format!("{}: there is no such folder for the result", folder.display());
+        return Err(Problem::new(Kind::Failed, what, "give another file with --result"));
+    }
     let platform = Platform::real();
     let log_dir = dir.join("log");
     let loaded = load::load(&platform, &log_dir, table, stream, args.draw())?;
