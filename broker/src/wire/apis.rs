@@ -4,7 +4,8 @@
 //!
 //! A shape is Kafka's message schema in short. Fields stand one behind the other: `b` one byte, `h` `i` `l` integers of 2, 4
 //! and 8 bytes, `u` a UUID, `s` a string, `y` bytes, `[x]` an array of plain `x`, `{ ... }` an array of structs. `3+:`,
-//! `0-2:` and `13:` before a field say in which versions it is there. Whether strings are compact, and whether structs end
+//! `0-2:` and `13:` before a field say in which versions it is there. `<0 x>` is a tagged field of number 0 that holds an `x`,
+//! and `( ... )` in it a struct; they may stand anywhere among the others. Whether strings are compact, and whether structs end
 //! with tagged fields, follows from the version alone. A test encodes every request in every version and has the guard
 //! read it to the last byte, so that no shape can differ from what `kafka-protocol` decodes.
 
@@ -48,7 +49,8 @@ pub const APIS: &[Api] = &[
         4,
         17,
         12,
-        "0-14:i i i i b 7+:i 7+:i { 0-12:s 13+:u { i 9+:i l 12+:i 5+:l i } } 7+:{ 0-12:s 13+:u [i] } 11+:s",
+        "0-14:i i i i b 7+:i 7+:i { 0-12:s 13+:u { i 9+:i l 12+:i 5+:l i 17+:<0 u> } } 7+:{ 0-12:s 13+:u [i] } 11+:s \
+         <0 s> 15+:<1 (i l)>",
     ),
     api(ApiKey::ListOffsets, 1, 10, 6, "i 2+:b { s { i 4+:i l } } 10+:i"),
     api(ApiKey::Metadata, 0, 13, 9, "{ 10+:u s } 4+:b 8-10:b 8+:b"),

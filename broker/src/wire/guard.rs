@@ -3,6 +3,8 @@
 //! `kafka-protocol` allocates as many slots as an array says it has before it reads the first one; a frame of a few bytes
 //! would make it ask for hundreds of gigabytes. Behind this guard that can't happen:
 //! * every string, byte array and tagged field lies within the frame;
+//! * a tagged field that has a meaning is exactly as long as it says: `kafka-protocol` reads what it means and not what its
+//!   length says, so a wrong length would have it read the rest of the frame as something else than the guard did;
 //! * every array of n elements has n times the least size of its element left in the frame;
 //! * all arrays and tagged fields of a request together have at most [`ELEMENTS_MAX`] elements;
 //! * no more than a few bytes are left over behind the last field ([`TRAILING_MAX`]).
@@ -36,6 +38,12 @@ pub enum Malformed {
     /// A length is negative, or a number has more digits than it needs.
     #[error("a length in the request is none")]
     Length,
+    /// A tagged field of a known meaning says that it is longer or shorter than what it holds.
+    #[error("tagged field {tag} of the request isn't as long as it says")]
+    Tagged {
+        /// Its number.
+        tag: u32,
+    },
     /// There are more elements than any client needs.
     #[error("the request has more than {ELEMENTS_MAX} elements")]
     TooMany,
@@ -65,7 +73,7 @@ pub fn skip_header_end(flexible: bool, bytes: &[u8]) -> Result<usize, Malformed>
     let mut reader = Reader { rest: bytes, elements: 0, version: 0, flexible: false };
     reader.string()?;
     if flexible {
-        reader.tags()?;
+        reader.tags("")?;
     }
     Ok(bytes.len() - reader.rest.len())
 }
@@ -86,6 +94,10 @@ enum Field<'a> {
     Plain(&'a str),
     /// Of structs.
     Structs(&'a str),
+    /// Behind the others, if it is there at all: its number, and the one field it holds.
+    Tagged(u32, &'a str),
+    /// A struct on its own, which only tagged fields hold.
+    Struct(&'a str),
 }
 
 impl<'a> Iterator for Fields<'a> {
@@ -94,7 +106,7 @@ impl<'a> Iterator for Fields<'a> {
     fn next(&mut self) -> Option<Field<'a>> {
         loop {
             self.rest = self.rest.trim_start();
-            let here = match self.rest.find([' ', '{', '[', ':']) {
+            let here = match self.rest.find([' ', '{', '[', '<', '(', ':']) {
                 Some(end) if self.rest.as_bytes().get(end) == Some(&b':') => {
                     let range = &self.rest[..end];
                     self.rest = &self.rest[end + 1..];
@@ -106,6 +118,8 @@ impl<'a> Iterator for Fields<'a> {
             let field = match kind {
                 '{' => Field::Structs(self.enclosed('{', '}')),
                 '[' => Field::Plain(self.enclosed('[', ']')),
+                '(' => Field::Struct(self.enclosed('(', ')')),
+                '<' => tagged(self.enclosed('<', '>')),
                 _ => {
                     self.rest = &self.rest[1..];
                     plain(kind)
@@ -147,6 +161,11 @@ fn plain(kind: char) -> Field<'static> {
     }
 }
 
+fn tagged(inside: &str) -> Field<'_> {
+    let (tag, field) = inside.split_once(' ').expect("a tagged field has a number and a field");
+    Field::Tagged(tag.parse().expect("tagged fields have numbers"), field)
+}
+
 /// Whether a range such as `3+`, `0-2` or `13` covers a version.
 fn covers(range: &str, version: i16) -> bool {
     let number = |text: &str| text.parse::<i16>().expect("shapes have numbers before a colon");
@@ -177,7 +196,7 @@ impl<'a> Reader<'a> {
         for field in (Fields { rest: shape, version: self.version }) {
             self.field(field)?;
         }
-        if self.flexible { self.tags() } else { Ok(()) }
+        if self.flexible { self.tags(shape) } else { Ok(()) }
     }
 
     fn field(&mut self, field: Field<'_>) -> Result<(), Malformed> {
@@ -201,6 +220,9 @@ impl<'a> Reader<'a> {
                 }
                 Ok(())
             }
+            Field::Struct(shape) => self.structure(shape),
+            // Not in its place but behind all others, in `tags`.
+            Field::Tagged(..) => Ok(()),
         }
     }
 
@@ -230,6 +252,7 @@ impl<'a> Reader<'a> {
     fn least(&self, field: Field<'_>) -> usize {
         match field {
             Field::Fixed(bytes) => bytes,
+            Field::Tagged(..) => 0,
             _ if self.flexible => 1,
             Field::String => 2,
             _ => 4,
@@ -265,15 +288,35 @@ impl<'a> Reader<'a> {
         Err(Malformed::Length)
     }
 
-    fn tags(&mut self) -> Result<(), Malformed> {
+    /// The tagged fields of a struct. One that its shape doesn't know is skipped, as `kafka-protocol` does.
+    fn tags(&mut self, shape: &str) -> Result<(), Malformed> {
         let count = self.varint()? as usize;
         self.add(count)?;
         for _ in 0..count {
-            self.varint()?;
+            let tag = self.varint()?;
             let bytes = self.varint()? as usize;
-            self.take(bytes)?;
+            let held = self.take(bytes)?;
+            for field in (Fields { rest: shape, version: self.version }) {
+                if let Field::Tagged(number, content) = field
+                    && number == tag
+                {
+                    self.tagged(tag, content, held)?;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// What a tagged field holds fills it to the last byte.
+    fn tagged(&mut self, tag: u32, content: &str, held: &'a [u8]) -> Result<(), Malformed> {
+        let behind = std::mem::replace(&mut self.rest, held);
+        let read = Fields { rest: content, version: self.version }.try_for_each(|field| self.field(field));
+        let left = std::mem::replace(&mut self.rest, behind);
+        match read {
+            Err(Malformed::TooMany) => Err(Malformed::TooMany),
+            Ok(()) if left.is_empty() => Ok(()),
+            _ => Err(Malformed::Tagged { tag }),
+        }
     }
 }
 

@@ -23,11 +23,17 @@ pub(crate) fn body(api: &Api, version: i16) -> Bytes {
             ProduceRequest::default().with_acks(-1).with_topic_data(vec![topic])
         }),
         ApiKey::Fetch => encode(v, {
-            use fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
-            let topic = FetchTopic::default().with_partitions(vec![FetchPartition::default()]);
+            use fetch_request::{FetchPartition, FetchTopic, ForgottenTopic, ReplicaState};
+            let partition = FetchPartition::default();
+            let partition = if v < 17 { partition } else { partition.with_replica_directory_id(uuid::Uuid::from_u128(9)) };
+            let topic = FetchTopic::default().with_partitions(vec![partition]);
             let topic = if v < 13 { topic.with_topic(TopicName(text("t"))) } else { topic };
             let request = FetchRequest::default().with_topics(vec![topic]);
-            let request = if v < 15 { request.with_replica_id(BrokerId(-1)) } else { request };
+            let request = match v {
+                ..15 => request.with_replica_id(BrokerId(-1)),
+                _ => request.with_replica_state(ReplicaState::default().with_replica_epoch(3)),
+            };
+            let request = if v < 12 { request } else { request.with_cluster_id(Some(text("c"))) };
             match v {
                 ..7 => request,
                 _ => request.with_forgotten_topics_data(vec![ForgottenTopic::default().with_partitions(vec![1, 2])]),

@@ -54,6 +54,47 @@ fn counts_that_promise_more_than_there_is_are_refused_before_anything_is_allocat
     assert_eq!(guard::check(metadata, 1, &(-2i32).to_be_bytes()), Err(Malformed::Length));
 }
 
+/// Found by fuzzing: `kafka-protocol` reads sixteen bytes of a partition's tagged field 0 whatever its length says, went on in
+/// the middle of another field, and took what it found there for a count of hundreds of millions of partitions.
+#[test]
+fn a_tagged_field_that_lies_about_its_length_is_refused() {
+    let fetch = APIS.iter().find(|api| api.key == ApiKey::Fetch).expect("it is served");
+    for (api, version) in all() {
+        let body = samples::body(api, version).to_vec();
+        for tag in [0, 1] {
+            // The sample's tags stand at its end, or there are none; either way one is put in front of what ends it.
+            let [start @ .., _] = &body[..] else { continue };
+            let with_tag = |held: &[u8]| {
+                let size = u8::try_from(held.len()).expect("short");
+                [start, &[1, tag, size], held].concat()
+            };
+            if api.is_flexible(version) && api.key != ApiKey::Fetch {
+                // No request but Fetch has tagged fields of a meaning, so that any length is right.
+                assert_eq!(guard::check(api, version, &with_tag(&[7; 5])), Ok(()), "{:?} {version}", api.key);
+            }
+        }
+    }
+    // Wait, least and most bytes, isolation, session, topics: one of one partition; forgotten topics, rack.
+    let body = |held: &[u8]| {
+        let mut body = [0; 12].to_vec();
+        body.extend_from_slice(&[0; 1 + 4 + 4]);
+        body.push(2);
+        body.extend_from_slice(&[0; 16]);
+        body.push(2);
+        body.extend_from_slice(&[0; 4 + 4 + 8 + 4 + 8 + 4]);
+        body.extend_from_slice(&[1, 0, u8::try_from(held.len()).expect("short")]);
+        body.extend_from_slice(held);
+        body.extend_from_slice(&[0, 1, 1, 0]);
+        body
+    };
+    assert_eq!(guard::left_over(fetch, 17, &body(&[1; 16])), Ok(0));
+    for held in [0, 2, 15, 17] {
+        assert_eq!(guard::check(fetch, 17, &body(&vec![1; held])), Err(Malformed::Tagged { tag: 0 }), "{held} bytes");
+    }
+    // Before version 17 the field has no meaning to the guard; the decoder refuses it by its number.
+    assert_eq!(guard::left_over(fetch, 16, &body(&[1; 2])), Ok(0));
+}
+
 #[test]
 fn unknown_apis_and_versions_are_told_apart_and_a_web_browser_is_no_client() {
     let frame = |key: i16, version: i16| {
