@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs the measurements and writes what they print, with commit, date and machine, to docs/measured/. Nothing there is typed.
-# Wants an idle machine; all of them take about 50 minutes on two cores.
+# Wants an idle machine; all of them take about 80 minutes on two cores.
 #
 #   benches/measure.sh [PART..]       some parts, all without arguments:
-#   keyed_count paired recovery recovery_10m log log_job_log reopen latency unaligned codec flink cold_build
+#   keyed_count paired recovery recovery_10m log log_job_log reopen latency unaligned codec flink wire cold_build
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts=("${@:-keyed_count paired recovery recovery_10m log log_job_log reopen latency unaligned codec flink cold_build}")
+parts=("${@:-keyed_count paired recovery recovery_10m log log_job_log reopen latency unaligned codec flink wire cold_build}")
 wanted() { [[ " ${parts[*]} " == *" $1 "* ]]; }
 
 # measured NAME COMMAND..: what the command prints, below a line that says of what commit and machine it is.
@@ -47,4 +47,5 @@ if wanted codec; then measured codec cargo run --quiet --release --manifest-path
 if wanted flink; then
   measured flink benches/rivals/flink/run || echo "LOUD SKIP: Flink could not be measured (it needs Java, pip and its jars)"
 fi
+if wanted wire; then measured wire benches/rivals/wire/run; fi
 if wanted cold_build; then measured cold_build cold_build; fi

@@ -25,7 +25,8 @@ pub(crate) fn body(api: &Api, version: i16) -> Bytes {
         ApiKey::Fetch => encode(v, {
             use fetch_request::{FetchPartition, FetchTopic, ForgottenTopic, ReplicaState};
             let partition = FetchPartition::default();
-            let partition = if v < 17 { partition } else { partition.with_replica_directory_id(uuid::Uuid::from_u128(9)) };
+            let partition =
+                if v < 17 { partition } else { partition.with_replica_directory_id(uuid::Uuid::from_u128(9)) };
             let topic = FetchTopic::default().with_partitions(vec![partition]);
             let topic = if v < 13 { topic.with_topic(TopicName(text("t"))) } else { topic };
             let request = FetchRequest::default().with_topics(vec![topic]);

@@ -24,7 +24,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// What a job on flights keeps for each airport and day.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Abomonation, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Serialize, Deserialize, Abomonation, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize,
+)]
 struct Stats {
     airport: String,
     day: u32,
@@ -43,7 +45,9 @@ fn main() {
             (other, _) => panic!("unknown argument {other}"),
         }
     }
-    println!("{entries} entries, {rounds} rounds after one that warms up, one thread; medians, encoding and decoding in ns per entry\n");
+    println!(
+        "{entries} entries, {rounds} rounds after one that warms up, one thread; medians, encoding and decoding in ns per entry\n"
+    );
     let mixed = |i: usize| (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let counters: Vec<(u64, u64)> = (0..entries).map(|i| (mixed(i), i as u64 % 1000)).collect();
     let words: Vec<(String, (u64, f64))> =
@@ -59,7 +63,9 @@ fn main() {
         .collect();
     compare("(u64, u64): a counter", &counters, rounds, |(key, count)| key ^ count);
     compare("(String, (u64, f64)): a word's count and score", &words, rounds, |(word, (n, _))| word.len() as u64 + n);
-    compare("Stats: text, list, option", &stats, rounds, |s| s.flights + s.delays.len() as u64 + s.airport.len() as u64);
+    compare("Stats: text, list, option", &stats, rounds, |s| {
+        s.flights + s.delays.len() as u64 + s.airport.len() as u64
+    });
 }
 
 /// Everything that the contenders ask of a value.
@@ -75,7 +81,14 @@ trait Archived: Sized {
 
 impl<T> Archived for T
 where
-    T: rkyv::Archive + for<'a> rkyv::Serialize<rkyv::api::high::HighSerializer<rkyv::util::AlignedVec, rkyv::ser::allocator::ArenaHandle<'a>, rkyv::rancor::Error>>,
+    T: rkyv::Archive
+        + for<'a> rkyv::Serialize<
+            rkyv::api::high::HighSerializer<
+                rkyv::util::AlignedVec,
+                rkyv::ser::allocator::ArenaHandle<'a>,
+                rkyv::rancor::Error,
+            >,
+        >,
     T::Archived: rkyv::Deserialize<T, rkyv::api::high::HighDeserializer<rkyv::rancor::Error>>
         + for<'a> rkyv::bytecheck::CheckBytes<rkyv::api::high::HighValidator<'a, rkyv::rancor::Error>>,
 {
