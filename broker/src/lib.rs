@@ -41,12 +41,14 @@ mod api;
 mod errors;
 mod fences;
 mod group;
+mod metrics;
 mod pool;
 mod server;
 mod service;
 mod topic_ids;
 mod wire;
 
+pub use metrics::{MetricsOptions, MetricsServer};
 pub use options::{BrokerLimits, BrokerOptions};
 pub use server::{Broker, BrokerError};
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 /// Bytes to be shared out.
 #[derive(Debug)]
 pub(crate) struct Pool {
+    size: usize,
     free: Mutex<usize>,
     returned: Condvar,
 }
@@ -19,7 +20,7 @@ pub(crate) struct Share {
 
 impl Pool {
     pub(crate) fn new(bytes: usize) -> Arc<Pool> {
-        Arc::new(Pool { free: Mutex::new(bytes), returned: Condvar::new() })
+        Arc::new(Pool { size: bytes, free: Mutex::new(bytes), returned: Condvar::new() })
     }
 
     /// Waits for `bytes`, which must not be more than the whole pool.
@@ -28,6 +29,16 @@ impl Pool {
         let mut free = self.returned.wait_while(free, |free| *free < bytes).expect("no panic under the pool's lock");
         *free -= bytes;
         Share { pool: self.clone(), bytes }
+    }
+
+    /// All its bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Bytes that are shared out.
+    pub(crate) fn used(&self) -> usize {
+        self.size - *self.free.lock().expect("no panic under the pool's lock")
     }
 
     fn give_back(&self, bytes: usize) {

@@ -14,6 +14,7 @@ use kafka_protocol::protocol::StrBytes;
 use crate::errors::text;
 use crate::fences::Fences;
 use crate::group::coordinator::Coordinator;
+use crate::metrics::counters::Counters;
 use crate::options::BrokerOptions;
 use crate::pool::{Pool, Share};
 use crate::topic_ids::TopicIds;
@@ -40,6 +41,9 @@ pub(crate) struct Service {
     pub(crate) topic_ids: TopicIds,
     pub(crate) groups: Coordinator,
     pub(crate) fences: Fences,
+    pub(crate) counters: Counters,
+    /// Memory for requests that are being read or carried out.
+    pub(crate) requests: Arc<Pool>,
     /// Memory for batches on their way to clients.
     pub(crate) answers: Arc<Pool>,
     /// Where clients find this server.
@@ -78,6 +82,7 @@ pub(crate) enum Reply {
 impl Service {
     pub(crate) fn new(platform: &Platform, log: Log, options: BrokerOptions, host: String, port: u16) -> Service {
         let answers = Pool::new(options.limits.answer_bytes.max(options.limits.fetch_bytes));
+        let requests = Pool::new(options.limits.request_bytes.max(options.limits.frame_bytes));
         let groups = Coordinator::new(platform, log.clone(), &options);
         Service {
             log,
@@ -86,6 +91,8 @@ impl Service {
             topic_ids: TopicIds::default(),
             groups,
             fences: Fences::default(),
+            counters: Counters::new(),
+            requests,
             answers,
             looked: Mutex::new(platform.clock.monotonic()),
             fence_limit: AtomicUsize::new(FENCES),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use cutwater_broker::{Broker, BrokerError, BrokerOptions};
+use cutwater_broker::{Broker, BrokerError, BrokerOptions, MetricsOptions};
 use cutwater_partition_log::{CloseError, Holder, Log, LogOptions, OpenError};
 use cutwater_platform::Platform;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -38,6 +38,16 @@ pub(crate) struct BrokerArguments {
     /// How long, in milliseconds, a new group waits for more members before its first assignment.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     group_initial_delay: u64,
+    /// Where to serve metrics for Prometheus (`GET /metrics`, `GET /healthz`): a loopback address, such as 127.0.0.1:9644. The
+    /// address is printed on a second line.
+    #[arg(long, value_name = "ADDRESS", env = "CUTWATER_METRICS")]
+    metrics: Option<SocketAddr>,
+    /// Let the metrics be served on an address that other machines can reach, without authentication.
+    #[arg(long, requires = "metrics")]
+    metrics_public: bool,
+    /// The most series named after topics and groups; further ones are left out and counted.
+    #[arg(long, value_name = "N", default_value_t = 20_000, requires = "metrics")]
+    metrics_series: usize,
 }
 
 #[derive(Debug, Error)]
@@ -72,12 +82,16 @@ pub(crate) fn run(arguments: &BrokerArguments) -> Result<(), RunError> {
         ..BrokerOptions::default()
     };
     let broker = Broker::start(&platform, log.clone(), arguments.listen, options)?;
+    let metrics = MetricsOptions { allow_public: arguments.metrics_public, series_max: arguments.metrics_series };
+    let metrics = arguments.metrics.map(|address| broker.serve_metrics(address, metrics)).transpose()?;
     announce(broker.address());
+    metrics.iter().for_each(|metrics| announce(metrics.address()));
     tracing::info!(address = %broker.address(), data = %arguments.data.display(), "serving the log");
     while !stop.load(Ordering::SeqCst) {
         platform.clock.sleep(LOOK);
     }
     tracing::info!("stopping");
+    drop(metrics);
     broker.stop();
     log.close()?;
     tracing::info!("the log is closed");

@@ -90,7 +90,8 @@ def start():
     if AGAINST == "kafka":
         command = kafka_command(listen)
     else:
-        command = [os.environ["CUTWATER_BIN"], "broker", "--data", str(STATE / "data"), "--listen", f"127.0.0.1:{listen}"]
+        command = [os.environ["CUTWATER_BIN"], "broker", "--data", str(STATE / "data"), "--listen", f"127.0.0.1:{listen}",
+                   "--metrics", f"127.0.0.1:{port('metrics')}"]
     with open(STATE / "broker.log", "ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
     (STATE / "pid").write_text(str(process.pid))

@@ -18,6 +18,7 @@ use crate::core::decide::{AppendPlan, How};
 use crate::core::{Effect, State};
 use crate::error::{AppendError, Down, OutcomeUnknown};
 use crate::materialise::Backlog;
+use crate::meter::Meter;
 use crate::owner::TxnId;
 use crate::segments::Segments;
 use crate::topic::TopicPartition;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     /// Locked by whoever [leads](Lead), for one write at a time.
     pub(crate) wal: Mutex<Wal>,
     pub(crate) backlog: Backlog,
+    /// How long synced writes of the write-ahead log take.
+    pub(crate) writes: Meter,
     pub(crate) segments: Segments,
     pub(crate) writer: OnceLock<TaskHandle>,
     pub(crate) materialiser: OnceLock<TaskHandle>,

@@ -42,6 +42,7 @@ pub mod config;
 pub mod embedded;
 pub mod error;
 pub mod group;
+pub mod meter;
 pub mod offset;
 pub mod owner;
 pub mod segment;

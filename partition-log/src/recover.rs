@@ -17,6 +17,7 @@ use crate::core::{Effect, State};
 use crate::error::OpenError;
 use crate::lock;
 use crate::materialise::{Backlog, Materialiser, ends};
+use crate::meter::{Meter, WRITE_BOUNDS};
 use crate::segment::SegmentError;
 use crate::segments::Segments;
 use crate::view::View;
@@ -54,6 +55,7 @@ pub(crate) fn open(
         view: RwLock::new(parts.view),
         wal: Mutex::new(Wal::new(parts.ring, parts.imaged)),
         backlog: Backlog::default(),
+        writes: Meter::new(WRITE_BOUNDS),
         segments: parts.segments,
         writer: OnceLock::new(),
         materialiser: OnceLock::new(),

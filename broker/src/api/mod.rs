@@ -1,6 +1,7 @@
 //! What requests mean: one file per family of APIs. Each handler turns a decoded request into a response, by way of the log.
 
 mod cluster;
+pub(crate) mod codes;
 mod configs;
 mod fetch;
 mod group_admin;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes};
 
+use self::codes::Codes;
 use crate::pool::Share;
 use crate::service::{Caller, Reply, Service};
 use crate::wire::codec::{self, Head};
@@ -116,7 +118,7 @@ handlers! {
     DescribeAcls: DescribeAclsRequest by cluster::describe_acls,
 }
 
-fn run<Request: Decodable, Response: Encodable + HeaderVersion>(
+fn run<Request: Decodable, Response: Encodable + HeaderVersion + Codes>(
     call: &Call<'_>,
     handler: impl FnOnce(&Call<'_>, Request) -> Response,
 ) -> Reply {
@@ -125,7 +127,7 @@ fn run<Request: Decodable, Response: Encodable + HeaderVersion>(
             let response = handler(call, request);
             match call.dropped.get() {
                 Some(why) => Reply::Close(why.to_string()),
-                None => match (answer(call.head, &response), call.room.take()) {
+                None => match (answer(call.service, call.head, &response), call.room.take()) {
                     (Reply::Now(frame), Some(room)) => Reply::Large(frame, room),
                     (reply, _) => reply,
                 },
@@ -136,7 +138,12 @@ fn run<Request: Decodable, Response: Encodable + HeaderVersion>(
 }
 
 /// A response in the version of its request.
-pub(crate) fn answer<Response: Encodable + HeaderVersion>(head: &Head, response: &Response) -> Reply {
+pub(crate) fn answer<Response: Encodable + HeaderVersion + Codes>(
+    service: &Service,
+    head: &Head,
+    response: &Response,
+) -> Reply {
+    response.each(&mut |code| service.counters.failed(head.api.key, code));
     match codec::response(head.api.key, head.version, head.correlation, response) {
         Ok(frame) => Reply::Now(frame),
         Err(refused) => Reply::Close(refused.to_string()),

@@ -37,14 +37,14 @@ pub(super) fn produce(call: &Call<'_>, request: ProduceRequest) -> Reply {
         }
         topics.push(UnderwayTopic { name: asked.name, id: asked.topic_id, partitions });
     }
-    let head = call.head.clone();
+    let (service, head) = (call.service.clone(), call.head.clone());
     Reply::Later(Box::new(move || {
         let (response, failed) = wait(topics);
         match (acks, failed) {
             (0, None) => Reply::Nothing,
             // Without answers, this is the only way to say that something is wrong.
             (0, Some(failed)) => Reply::Close(format!("a batch without acknowledgement was refused: {failed}")),
-            _ => answer(&head, &response),
+            _ => answer(&service, &head, &response),
         }
     }))
 }

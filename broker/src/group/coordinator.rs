@@ -36,6 +36,16 @@ struct Groups {
     stopped: bool,
 }
 
+/// A group at a glance.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Summary {
+    /// Its protocol.
+    pub(crate) kind: &'static str,
+    pub(crate) state: &'static str,
+    pub(crate) members: usize,
+    pub(crate) epoch: u64,
+}
+
 type Waiting = Arc<Completion<Answer>>;
 
 /// A group and whoever waits for it.
@@ -218,6 +228,17 @@ impl Coordinator {
     /// Looks at a group; none if nobody has ever been in it.
     pub(crate) fn look<T>(&self, name: &str, look: impl FnOnce(&Group) -> T) -> Option<T> {
         self.with(name, false, |hosted| look(&hosted.group)).ok()
+    }
+
+    /// A group at a glance; nobody is in one that has none but offsets.
+    pub(crate) fn summary(&self, name: &str) -> Summary {
+        let look = |group: &Group| Summary {
+            kind: "classic",
+            state: group.phase.name(),
+            members: group.members.len(),
+            epoch: u64::try_from(group.generation).unwrap_or(0),
+        };
+        self.look(name, look).unwrap_or_else(|| look(&Group::default()))
     }
 
     /// The names of all groups that have, or had, members.

@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cutwater_platform::{Step, Task};
+use kafka_protocol::messages::ApiKey;
 
 use crate::api;
+use crate::metrics::counters::{Underway, count};
 use crate::pool::{Pool, Share};
 use crate::service::{Caller, Reply, Service};
 use crate::wire::codec::{self, Refused};
@@ -22,6 +24,8 @@ use crate::wire::codec::{self, Refused};
 const BYTES_PER_SECOND: u64 = 16 << 10;
 /// A frame's memory grows with what has come, in pieces of at most this much at first.
 const PIECE_BYTES: usize = 64 << 10;
+/// Bytes of a frame's size.
+const SIZE_BYTES: usize = 4;
 /// How long an answer may wait for a client that doesn't read.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -31,13 +35,14 @@ pub(super) struct Reader {
     pub(super) caller: Caller,
     pub(super) stream: TcpStream,
     pub(super) pool: Arc<Pool>,
-    pub(super) answers: SyncSender<(Reply, Share)>,
+    pub(super) answers: SyncSender<(Reply, Share, Underway)>,
 }
 
 /// Answers.
 pub(super) struct Writer {
+    service: Arc<Service>,
     stream: TcpStream,
-    answers: Receiver<(Reply, Share)>,
+    answers: Receiver<(Reply, Share, Underway)>,
     /// Called when the connection is over: when the last answer has been sent, or can't be.
     over: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -54,21 +59,26 @@ enum Ending {
 impl Writer {
     /// The writer of a stream, and how its reader hands answers over.
     pub(super) fn new(
+        service: Arc<Service>,
         stream: TcpStream,
         in_flight: usize,
         over: Box<dyn FnOnce() + Send>,
-    ) -> (Writer, SyncSender<(Reply, Share)>) {
+    ) -> (Writer, SyncSender<(Reply, Share, Underway)>) {
         let (sender, answers) = sync_channel(in_flight);
-        (Writer { stream, answers, over: Some(over) }, sender)
+        (Writer { service, stream, answers, over: Some(over) }, sender)
     }
 }
 
 impl Task for Writer {
     fn step(&mut self) -> Step {
-        while let Ok((mut reply, share)) = self.answers.recv() {
+        while let Ok((mut reply, share, request)) = self.answers.recv() {
             while let Reply::Later(then) = reply {
                 reply = then();
             }
+            let bytes = match &reply {
+                Reply::Now(frame) | Reply::Large(frame, _) => frame.len(),
+                _ => 0,
+            };
             let sent = match reply {
                 Reply::Now(frame) => self.stream.write_all(&frame).is_ok(),
                 Reply::Large(frame, room) => {
@@ -82,6 +92,7 @@ impl Task for Writer {
                     false
                 }
             };
+            self.service.counters.answered(request, bytes, self.service.now());
             drop(share);
             if !sent {
                 break;
@@ -120,12 +131,23 @@ impl Reader {
         loop {
             let (frame, share) = self.frame(patience, limits.frame_bytes, limits.frame)?;
             patience = limits.idle;
-            let reply = match codec::read(frame) {
-                Ok(head) => api::call(&self.service, &self.caller, &head),
-                Err(Refused::NewerApiVersions { correlation }) => api::newest_versions(correlation),
-                Err(refused) => return Err(Ending::Refused(refused.to_string())),
+            let (bytes, now) = (SIZE_BYTES + frame.len(), self.service.now());
+            let counters = &self.service.counters;
+            let (reply, request) = match codec::read(frame) {
+                Ok(head) => {
+                    let request = counters.received(head.api.key, bytes, now);
+                    (api::call(&self.service, &self.caller, &head), request)
+                }
+                Err(Refused::NewerApiVersions { correlation }) => {
+                    let request = counters.received(ApiKey::ApiVersions, bytes, now);
+                    (api::newest_versions(correlation), request)
+                }
+                Err(refused) => {
+                    count(&counters.malformed);
+                    return Err(Ending::Refused(refused.to_string()));
+                }
             };
-            if self.answers.send((reply, share)).is_err() || self.service.is_stopping() {
+            if self.answers.send((reply, share, request)).is_err() || self.service.is_stopping() {
                 return Err(Ending::Closed);
             }
         }
@@ -133,7 +155,7 @@ impl Reader {
 
     /// The next frame without its size.
     fn frame(&mut self, patience: Duration, limit: usize, frame_time: Duration) -> Result<(Bytes, Share), Ending> {
-        let mut size = [0; 4];
+        let mut size = [0; SIZE_BYTES];
         self.fill(&mut size, patience)?;
         let size = i32::from_be_bytes(size);
         let bytes = usize::try_from(size).ok().filter(|bytes| (1..=limit).contains(bytes));

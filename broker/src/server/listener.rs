@@ -11,8 +11,8 @@ use thiserror::Error;
 
 use super::connection::{Reader, Writer};
 use crate::group::coordinator::Ticker;
+use crate::metrics::counters::count;
 use crate::options::BrokerOptions;
-use crate::pool::Pool;
 use crate::service::{Caller, Service};
 
 /// How many connections may come at once before their rate counts.
@@ -31,6 +31,15 @@ pub enum BrokerError {
          address such as 127.0.0.1:9092"
     )]
     NotLoopback {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// The metrics could be read from elsewhere.
+    #[error(
+        "{address} can be reached from other machines, and metrics are served without authentication: listen on a loopback \
+         address, or say that they may be seen"
+    )]
+    PublicMetrics {
         /// The address asked for.
         address: SocketAddr,
     },
@@ -71,14 +80,12 @@ impl Broker {
         let listener = TcpListener::bind(address).map_err(listen)?;
         let bound = listener.local_addr().map_err(listen)?;
         let host = bound.ip().to_string();
-        let pool = Pool::new(options.limits.request_bytes.max(options.limits.frame_bytes));
         let service = Arc::new(Service::new(platform, log, options, host, bound.port()));
         let connections = Arc::new(Connections::default());
         let accept = Accept {
             service: service.clone(),
             listener,
             connections: connections.clone(),
-            pool,
             next: 1,
             tokens: BURST,
             refilled: service.now(),
@@ -94,6 +101,10 @@ impl Broker {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    pub(crate) fn service(&self) -> &Arc<Service> {
+        &self.service
     }
 
     /// Stops: accepts nothing more, lets requests that are under way be answered, closes all connections. The log stays
@@ -171,7 +182,6 @@ struct Accept {
     service: Arc<Service>,
     listener: TcpListener,
     connections: Arc<Connections>,
-    pool: Arc<Pool>,
     next: u64,
     /// Connections that may come at once.
     tokens: f64,
@@ -212,10 +222,12 @@ impl Accept {
         }
         let limits = &self.service.options.limits;
         if self.connections.of_address(from.ip()) >= limits.connections_per_address {
+            count(&self.service.counters.refused);
             tracing::warn!(%from, "a connection was refused: its address has too many");
             return;
         }
         let (Ok(answering), Ok(closing)) = (stream.try_clone(), stream.try_clone()) else {
+            count(&self.service.counters.refused);
             tracing::warn!(%from, "a connection was refused: no file descriptor is left");
             return;
         };
@@ -223,13 +235,18 @@ impl Accept {
         self.next += 1;
         self.connections.add(number, from.ip(), closing);
         let connections = self.connections.clone();
-        let over = move || connections.remove(number, from.ip());
-        let (writer, answers) = Writer::new(answering, limits.in_flight, Box::new(over));
+        count(&self.service.counters.accepted);
+        let service = self.service.clone();
+        let over = move || {
+            connections.remove(number, from.ip());
+            count(&service.counters.over);
+        };
+        let (writer, answers) = Writer::new(self.service.clone(), answering, limits.in_flight, Box::new(over));
         let reader = Reader {
             service: self.service.clone(),
             caller: Caller { connection: number, address: from.ip().to_string() },
             stream,
-            pool: self.pool.clone(),
+            pool: self.service.requests.clone(),
             answers,
         };
         let spawn = &self.service.platform.spawn;

@@ -1,7 +1,7 @@
 //! The log as a program in the same process uses it.
 //!
 //! Reading order: [`Log`] (here), [`producer`] (idempotent appends), [`owner`] (claims, prepared transactions and their
-//! ends), [`transaction`], [`consumer`], [`raw`] (what a server sends on), [`lookup`] (offsets by time), [`group`] (offsets of
+//! ends), [`transaction`], [`consumer`], [`raw`] (what a server sends on), [`lookup`] (offsets by time), [`measure`], [`group`] (offsets of
 //! consumer groups), [`clients`] (transactions of Kafka clients), [`admin`].
 //!
 //! All handles of one opened log share it; the last one to go stops it. Dropped without [`Log::close`] it is left as a
@@ -12,6 +12,7 @@ pub mod clients;
 pub mod consumer;
 pub mod group;
 pub mod lookup;
+pub mod measure;
 pub mod owner;
 pub mod producer;
 pub mod raw;

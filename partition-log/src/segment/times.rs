@@ -42,6 +42,23 @@ impl PartitionFiles {
         Ok(None)
     }
 
+    /// Bytes of all log files, as far as they count.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn log_bytes(&self) -> Result<u64, SegmentError> {
+        let mut bytes = 0;
+        for base in self.segment_bases() {
+            bytes += match self.place(base) {
+                Ok(Some(place)) => self.bytes_of(&place)?,
+                // An empty segment, or one that was removed meanwhile.
+                Ok(None) | Err(SegmentError::OutOfRange { .. }) => 0,
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(bytes)
+    }
+
     /// The largest timestamp of the batches that end below `below_offset`; none when there is none of 0 or more.
     ///
     /// # Errors

@@ -91,12 +91,14 @@ impl Shared {
             group.entries.iter().for_each(|entry| wal.builder.push(entry));
             let frame = wal.builder.finish(wal.ring.generation(), position, position);
             self.platform.crash.reach("log.frame-buffered");
+            let begun = self.platform.clock.monotonic();
             if let Err(e) = wal.ring.write(frame) {
                 let unknown = OutcomeUnknown { reason: e.to_string() };
                 group.waiters.iter().for_each(|waiter| waiter.complete(Err(unknown.clone())));
                 group.image.iter().for_each(|image| image.fail(&unknown));
                 return Err(e);
             }
+            self.writes.record(self.platform.clock.monotonic().saturating_sub(begun));
             self.platform.crash.reach("log.frame-written");
             self.reach_entries(&group.entries);
         }
