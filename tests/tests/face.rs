@@ -15,6 +15,9 @@ use cutwater::connectors::generator::{generate, generate_forever};
 use cutwater::connectors::print::print;
 use cutwater::prelude::*;
 
+#[path = "face/orders.rs"]
+mod orders;
+
 /// Says which job the child is.
 const JOB: &str = "FACE_TEST_JOB";
 /// The child's command line, one argument per line.
@@ -472,37 +475,4 @@ fn checkpoints_are_listed_and_damage_is_found() {
     assert_eq!(damaged.code, Some(1), "{damaged:?}");
     let name = file.file_name().expect("a name").to_string_lossy();
     assert!(damaged.out.iter().any(|line| line.contains("DAMAGED") && line.contains(&*name)), "{damaged:?}");
-}
-
-#[test]
-fn a_running_job_takes_a_savepoint_stops_with_another_goes_on_from_it_and_drains() {
-    let dir = temporary();
-    let args = ["--dir", text(dir.path()), "--interval", "20ms"];
-    let start = |more: &[&str]| {
-        let mut child = command("count-forever", &[&args[..], more].concat()).spawn().expect("a process starts");
-        let err = first_line(&mut child);
-        wait_for_checkpoint(dir.path(), &mut child);
-        (child, err)
-    };
-    let order = |more: &[&str]| ran("count-forever", &[&args[..], more].concat());
-
-    let (mut job, _err) = start(&[]);
-    let live = order(&["--savepoint", "live"]);
-    assert!(live.code == Some(0) && live.out[0].contains("savepoints/live: savepoint of checkpoint"), "{live:?}");
-    assert!(job.try_wait().expect("our child").is_none(), "it goes on");
-    let taken = order(&["--savepoint", "live"]);
-    assert!(taken.code == Some(1) && taken.err.contains("choose another folder"), "{taken:?}");
-    let end = order(&["--savepoint", "end", "--stop"]);
-    assert!(end.code == Some(0) && end.out[0].contains("savepoints/end"), "{end:?}");
-    assert_eq!(job.wait().expect("our child").code(), Some(0));
-    assert_eq!(std::fs::read_dir(dir.path().join("control")).expect("readable").count(), 0, "all is answered");
-
-    let back = order(&["--restore", "live"]);
-    assert!(back.code == Some(4) && back.err.contains("forks the timeline"), "{back:?}");
-    let (mut job, _err) = start(&["--restore", "end", "--workers", "3"]);
-    let drained = order(&["--drain"]);
-    assert_eq!(drained.code, Some(0), "{drained:?}");
-    assert_eq!(job.wait().expect("our child").code(), Some(0));
-    let again = order(&[]);
-    assert!(again.code == Some(0) && again.err.contains("had finished before"), "{again:?}");
 }
