@@ -68,3 +68,28 @@ pub fn api_table() -> String {
 pub fn look_at_frame(frame: &[u8]) -> bool {
     wire::codec::read(bytes::Bytes::copy_from_slice(frame)).is_ok_and(|head| api::decodes(&head))
 }
+
+/// A frame without its size that no client would send, made up by these choices: samples and shapes of all APIs and versions,
+/// damaged. For fuzzing, and for tests that send many.
+#[doc(hidden)]
+pub fn made_up_frame(choices: &[u8]) -> bytes::Bytes {
+    wire::made_up::frame(&mut wire::made_up::Choices::new(choices))
+}
+
+/// The most memory that a frame of so many bytes may take while it is looked at. For fuzzing.
+#[doc(hidden)]
+pub fn most_memory_for_frame(bytes: usize) -> usize {
+    wire::cost::BYTES_ALWAYS + bytes * wire::cost::BYTES_PER_BYTE
+}
+
+/// Has what is kept of a group's members read; whether it is such. For fuzzing.
+#[doc(hidden)]
+pub fn look_at_membership(bytes: &[u8]) -> bool {
+    group::stored::read(bytes, std::time::Duration::ZERO).is_some()
+}
+
+/// The most memory that this may take. For fuzzing.
+#[doc(hidden)]
+pub fn most_memory_for_membership(bytes: usize) -> usize {
+    group::stored::most_memory(bytes)
+}

@@ -130,6 +130,10 @@ fn offsets_are_unknown_until_they_are_committed_and_only_members_commit_them() {
         let answer = client.ask(version, commit("", -1, i64::from(version)));
         assert_eq!((code(&answer), committed(&mut client)), (0, i64::from(version)));
     }
+    // A group that has offsets and no members; one that isn't there at all.
+    assert_eq!(code(&client.ask(8, commit("m", 1, 1))), ResponseError::UnknownMemberId.code());
+    let nobody = commit("m", 1, 1).with_group_id(GroupId(text("nobody")));
+    assert_eq!(code(&client.ask(8, nobody)), ResponseError::IllegalGeneration.code());
     let joined = member(&mut client);
     client.ask(5, sync(&joined, &[]));
     assert_eq!(code(&client.ask(9, commit("", -1, 1))), ResponseError::UnknownMemberId.code());

@@ -171,6 +171,61 @@ fn a_delayed_end_over_an_older_connection_does_not_end_the_next_transaction() {
 }
 
 #[test]
+fn a_zombie_on_an_older_connection_hears_that_its_epoch_is_over() {
+    let served = serve();
+    served.log.create_topic("words", 1).expect("a topic");
+    let (mut old, mut new) = (served.client(), served.client());
+    let zombie = init(&mut old, 4, None).expect("given");
+    add(&mut old, 3, zombie, &["words"]);
+    let me = init(&mut new, 4, None).expect("given");
+    assert!(me.epoch > zombie.epoch);
+    add(&mut new, 3, me, &["words"]);
+    // Kafka answers so as well; version 1 knows no better code.
+    assert_eq!(old.ask(3, end(zombie, true)).error_code, ResponseError::ProducerFenced.code());
+    assert_eq!(old.ask(1, end(zombie, true)).error_code, ResponseError::InvalidProducerEpoch.code());
+    assert_eq!(add(&mut old, 3, zombie, &["words"]), [ResponseError::ProducerFenced.code()]);
+    assert_eq!(new.ask(3, end(me, true)).error_code, 0, "its successor has heard nothing of it");
+}
+
+/// The offsets of transaction n, delayed and asked for again over a new connection, must not become those of transaction n+1: in
+/// the older protocol both have the same epoch.
+#[test]
+fn delayed_offsets_over_an_older_connection_do_not_reach_the_next_transaction() {
+    let served = serve();
+    served.log.create_topic("words", 1).expect("a topic");
+    let offsets = |me: Producer, offset: i64| {
+        let partition = TxnOffsetCommitRequestPartition::default().with_committed_offset(offset);
+        let topic = TxnOffsetCommitRequestTopic::default().with_name(name("words")).with_partitions(vec![partition]);
+        TxnOffsetCommitRequest::default()
+            .with_transactional_id(txn())
+            .with_group_id(GroupId(StrBytes::from_static_str("g")))
+            .with_producer_id(ProducerId(me.id))
+            .with_producer_epoch(me.epoch)
+            .with_topics(vec![topic])
+    };
+    let into = |me: Producer| {
+        let group = GroupId(StrBytes::from_static_str("g"));
+        let request = AddOffsetsToTxnRequest::default().with_transactional_id(txn()).with_group_id(group);
+        request.with_producer_id(ProducerId(me.id)).with_producer_epoch(me.epoch)
+    };
+    let code = |answer: TxnOffsetCommitResponse| answer.topics[0].partitions[0].error_code;
+    let (mut old, mut new) = (served.client(), served.client());
+    // Some clients have a connection of their own for the group's coordinator, older than the one for transactions.
+    let me = init(&mut new, 4, None).expect("given");
+    assert_eq!(new.ask(3, into(me)).error_code, 0);
+    assert_eq!(code(old.ask(3, offsets(me, 5))), 0);
+    assert_eq!(new.ask(3, end(me, true)).error_code, 0);
+    assert_eq!(new.ask(3, into(me)).error_code, 0);
+    let mut newest = served.client();
+    assert_eq!(code(newest.ask(3, offsets(me, 6))), 0);
+    old.send(3, &offsets(me, 5));
+    assert!(old.frame().is_none(), "dropped, with its connection");
+    assert_eq!(new.ask(3, end(me, true)).error_code, 0);
+    let kept = served.log.group_offsets("g").expect("up").offsets;
+    assert_eq!(kept.values().map(|offset| offset.offset.0).collect::<Vec<_>>(), [6]);
+}
+
+#[test]
 fn offsets_are_the_groups_with_the_commit_and_unstable_before() {
     let served = serve();
     served.log.create_topic("words", 1).expect("a topic");

@@ -42,6 +42,8 @@ pub mod config;
 pub mod embedded;
 pub mod error;
 pub mod group;
+#[doc(hidden)]
+pub mod look;
 pub mod meter;
 pub mod offset;
 pub mod owner;

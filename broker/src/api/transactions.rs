@@ -24,6 +24,7 @@ use super::Call;
 use super::group_offsets::{Asked, judge, of_group};
 use super::members::plain;
 use crate::errors::{NONE, of_down};
+use crate::fences::Speaks;
 use crate::group::member::Who;
 
 const NO_PRODUCER: i64 = -1;
@@ -76,20 +77,40 @@ fn init(call: &Call<'_>, request: &InitProducerIdRequest) -> Result<ClientProduc
         _ => return Err(ResponseError::InvalidRequest),
     };
     let given = log.init_client(id, timeout, expected).map_err(|e| of_client(&e, call.version() >= 4))?;
-    call.service.fences.heard(id, call.caller.connection);
+    call.service.fences.heard(Speaks::Transactions, id, call.caller.connection);
     Ok(given)
 }
 
 /// Does something for a client of the older protocol, unless it comes over a connection that has been replaced; then nothing
-/// happens and the connection is closed.
-fn fenced(call: &Call<'_>, id: &str, act: impl FnOnce() -> Result<(), ResponseError>) -> Result<(), ResponseError> {
+/// happens, and the connection is closed. A zombie, whose epoch is an old one, hears that instead, as from Kafka: it would
+/// repeat over and over what gets no answer.
+fn fenced(
+    call: &Call<'_>,
+    id: &str,
+    client: ClientProducer,
+    act: impl FnOnce() -> Result<(), ClientError>,
+) -> Result<(), ResponseError> {
+    let knows_fenced = call.version() >= 2;
+    let act = || act().map_err(|error| of_client(&error, knows_fenced));
+    fenced_as(call, Speaks::Transactions, id, client, knows_fenced, act)
+}
+
+fn fenced_as(
+    call: &Call<'_>,
+    speaks: Speaks,
+    id: &str,
+    client: ClientProducer,
+    knows_fenced: bool,
+    act: impl FnOnce() -> Result<(), ResponseError>,
+) -> Result<(), ResponseError> {
     let (fences, connection) = (&call.service.fences, call.caller.connection);
-    if fences.is_late(id, connection) {
+    if fences.is_late(speaks, id, connection) {
+        call.service.log.check_client(id, client).map_err(|error| of_client(&error, knows_fenced))?;
         call.drop_connection("a newer connection speaks for this transactional id");
         return Err(ResponseError::NetworkException);
     }
     act()?;
-    fences.heard(id, connection);
+    fences.heard(speaks, id, connection);
     Ok(())
 }
 
@@ -110,9 +131,7 @@ pub(super) fn add_partitions(call: &Call<'_>, request: AddPartitionsToTxnRequest
         .collect();
     let all: Vec<TopicPartition> = asked.iter().flatten().copied().collect();
     let done = match all.len() == asked.len() {
-        true => {
-            fenced(call, id, || log.add_partitions(id, client, &all).map_err(|e| of_client(&e, call.version() >= 2)))
-        }
+        true => fenced(call, id, client, || log.add_partitions(id, client, &all)),
         // One that isn't there keeps all others out.
         false => Err(ResponseError::OperationNotAttempted),
     };
@@ -135,10 +154,7 @@ pub(super) fn add_partitions(call: &Call<'_>, request: AddPartitionsToTxnRequest
 pub(super) fn add_offsets(call: &Call<'_>, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse {
     let id = &request.transactional_id;
     let client = ClientProducer { producer: request.producer_id.0, epoch: request.producer_epoch };
-    let done = fenced(call, id, || {
-        let begun = call.service.log.add_partitions(id, client, &[]);
-        begun.map_err(|e| of_client(&e, call.version() >= 2))
-    });
+    let done = fenced(call, id, client, || call.service.log.add_partitions(id, client, &[]));
     AddOffsetsToTxnResponse::default().with_error_code(code(done))
 }
 
@@ -165,15 +181,12 @@ pub(super) fn commit_offsets(call: &Call<'_>, request: TxnOffsetCommitRequest) -
     let client = ClientProducer { producer: request.producer_id.0, epoch: request.producer_epoch };
     let (id, group) = (&request.transactional_id, &request.group_id);
     let implicit = call.version() >= 5;
-    let done = call
-        .service
-        .groups
-        .commit(group, who, true, || call.service.log.commit_client_offsets(id, client, group, commits, implicit));
-    let all = match done {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(of_client(&error, false)),
-        Err(error) => Some(error),
+    let take = || {
+        let taken = || call.service.log.commit_client_offsets(id, client, group, commits, implicit);
+        call.service.groups.commit(group, who, true, taken)?.map_err(|error| of_client(&error, false))
     };
+    let done = if implicit { take() } else { fenced_as(call, Speaks::Offsets, id, client, false, take) };
+    let all = done.err();
     let mut index = 0;
     let topics = request.topics.iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|partition| {
@@ -195,11 +208,10 @@ pub(super) fn end(call: &Call<'_>, request: EndTxnRequest) -> EndTxnResponse {
     let newer = call.version() >= 5;
     let mut given = None;
     let mut act = || {
-        let ended = call.service.log.end_client(id, client, outcome, newer);
-        given = Some(ended.map_err(|e| of_client(&e, call.version() >= 2))?);
+        given = Some(call.service.log.end_client(id, client, outcome, newer)?);
         Ok(())
     };
-    let done = if newer { act() } else { fenced(call, id, act) };
+    let done = if newer { act().map_err(|e| of_client(&e, true)) } else { fenced(call, id, client, act) };
     let response = EndTxnResponse::default().with_error_code(code(done));
     match given.filter(|_| newer) {
         Some(next) => response.with_producer_id(ProducerId(next.producer)).with_producer_epoch(next.epoch),

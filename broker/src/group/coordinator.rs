@@ -210,8 +210,10 @@ impl Coordinator {
         match known {
             // A group without members is the log's alone.
             Err(ResponseError::UnknownMemberId) if simple => return Ok(commit()),
+            // One that has offsets and no members has not this one; of one that isn't there at all no generation is right.
             Err(ResponseError::UnknownMemberId) if who.generation >= 0 => {
-                return Err(ResponseError::IllegalGeneration);
+                let is_there = self.log.group_offsets(name).is_ok_and(|kept| !kept.offsets.is_empty());
+                return Err(if is_there { ResponseError::UnknownMemberId } else { ResponseError::IllegalGeneration });
             }
             Err(error) => return Err(error),
             Ok(_) => {}

@@ -70,6 +70,17 @@ pub(crate) fn read(bytes: &[u8], now: Duration) -> Option<Group> {
     rest.0.is_empty().then_some(group)
 }
 
+/// The least bytes of a member: seven lengths, a flag, two times.
+const MEMBER_BYTES: usize = 7 * 4 + 1 + 2 * 8;
+
+/// The most memory that reading so many bytes can take: the dearest are those of a lone member, which has a map's node of
+/// eleven for itself, and those of a protocol of no name, of which a list has twice as many places as it needs.
+pub(crate) fn most_memory(bytes: usize) -> usize {
+    let member = (11 * (size_of::<String>() + size_of::<Member>()) + 16).div_ceil(MEMBER_BYTES);
+    let protocol = (3 * size_of::<(String, Vec<u8>)>()).div_ceil(8);
+    (64 << 10) + bytes * (2 + member.max(protocol))
+}
+
 fn put_len(out: &mut Vec<u8>, len: usize) {
     out.extend_from_slice(&u32::try_from(len).expect("frames are far below 4 GiB").to_be_bytes());
 }

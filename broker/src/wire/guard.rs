@@ -79,14 +79,14 @@ pub fn skip_header_end(flexible: bool, bytes: &[u8]) -> Result<usize, Malformed>
 }
 
 /// Fields of one struct, one after the other, with what stands before `:` already read.
-struct Fields<'a> {
-    rest: &'a str,
-    version: i16,
+pub(super) struct Fields<'a> {
+    pub(super) rest: &'a str,
+    pub(super) version: i16,
 }
 
 /// One field that is there in this version.
 #[derive(Clone, Copy)]
-enum Field<'a> {
+pub(super) enum Field<'a> {
     Fixed(usize),
     String,
     Bytes,
@@ -148,7 +148,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn plain(kind: char) -> Field<'static> {
+pub(super) fn plain(kind: char) -> Field<'static> {
     match kind {
         'b' => Field::Fixed(1),
         'h' => Field::Fixed(2),

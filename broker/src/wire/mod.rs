@@ -2,9 +2,10 @@
 
 pub mod apis;
 pub mod codec;
+pub mod cost;
 pub mod guard;
-
-#[cfg(test)]
+pub mod made_up;
 pub(crate) mod samples;
+
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! One request of every API, with something in every array, in every version that is served. For tests.
+//! One request of every API, with something in every array, in every version that is served. For tests and fuzzing.
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::*;

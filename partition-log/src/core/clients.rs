@@ -174,7 +174,7 @@ impl State {
     }
 
     /// Whether a request comes from the client's newest incarnation.
-    fn check_client(&self, id: &str, producer: i64, epoch: i16) -> Result<&ClientState, ClientError> {
+    pub(crate) fn check_client(&self, id: &str, producer: i64, epoch: i16) -> Result<&ClientState, ClientError> {
         let known = self.clients.get(id).ok_or_else(|| ClientError::Unknown { id: id.to_string() })?;
         if known.producer != producer {
             return Err(ClientError::OtherProducer { id: id.to_string(), producer });

@@ -58,6 +58,15 @@ impl Log {
         })
     }
 
+    /// Whether a client is the one that may write under its id now. Nothing is changed.
+    ///
+    /// # Errors
+    /// The client is unknown or fenced.
+    pub fn check_client(&self, id: &str, client: ClientProducer) -> Result<(), ClientError> {
+        let core = self.inner.shared.lock();
+        core.state.check_client(id, client.producer, client.epoch).map(drop)
+    }
+
     /// Brings partitions into a client's transaction; the first ones, or none at all, begin it.
     ///
     /// # Errors

@@ -53,6 +53,11 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
+    /// A file of nobody's, for reading.
+    pub(crate) fn of(file: Arc<dyn File>, path: &Path) -> Handle {
+        Handle { file, path: path.to_path_buf(), dirty: AtomicBool::new(false), poisoned: Arc::default() }
+    }
+
     /// The file, for writing to it.
     pub(crate) fn for_writing(&self) -> &dyn File {
         self.dirty.store(true, Ordering::SeqCst);
