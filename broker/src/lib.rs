@@ -17,7 +17,7 @@
 //!   one pool (I-9). What isn't a request ends its connection and nothing else.
 //! * A fetch answers within the time that it asks for.
 //! * Batches are the same bytes from socket to disk to socket.
-//! * It listens on loopback addresses alone: there is neither TLS nor authentication yet, so a public one is refused.
+//! * What other machines can reach is served only where there is TLS and clients prove who they are ([`Listen`]).
 //!
 //! ```
 //! use cutwater_broker::{Broker, BrokerOptions};
@@ -49,8 +49,8 @@ mod topic_ids;
 mod wire;
 
 pub use metrics::{MetricsOptions, MetricsServer};
-pub use options::{BrokerLimits, BrokerOptions};
-pub use server::{Broker, BrokerError};
+pub use options::{BrokerLimits, BrokerOptions, Security, TlsFiles};
+pub use server::{Broker, BrokerError, Listen, ListenError, ListenParseError, TlsError};
 
 /// The APIs that are served, as a table in Markdown: `docs/broker.md` holds it, and a test compares.
 pub fn api_table() -> String {

@@ -1,5 +1,6 @@
 //! What a broker is told at its start, and the limits that are on by default.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How a broker behaves.
@@ -13,8 +14,28 @@ pub struct BrokerOptions {
     pub group_initial_delay: Duration,
     /// The shortest and the longest session that a member may ask for.
     pub group_session: (Duration, Duration),
+    /// What protects listeners.
+    pub security: Security,
     /// Sizes, counts and times.
     pub limits: BrokerLimits,
+}
+
+/// What protects listeners. By default nothing does, and only loopback addresses can be listened on.
+#[derive(Clone, Debug, Default)]
+pub struct Security {
+    /// Certificate and key of listeners with TLS.
+    pub tls: Option<TlsFiles>,
+}
+
+/// PEM files for TLS. They are read at the start.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The server's certificate, and those of its issuers behind it.
+    pub certificate: PathBuf,
+    /// The key that belongs to it.
+    pub key: PathBuf,
+    /// Certificates of the authorities that vouch for clients: with it every client must show a certificate of theirs.
+    pub client_ca: Option<PathBuf>,
 }
 
 impl Default for BrokerOptions {
@@ -24,6 +45,7 @@ impl Default for BrokerOptions {
             default_partitions: 1,
             group_initial_delay: Duration::from_millis(100),
             group_session: (Duration::from_secs(6), Duration::from_secs(1800)),
+            security: Security::default(),
             limits: BrokerLimits::default(),
         }
     }
@@ -46,6 +68,10 @@ pub struct BrokerLimits {
     pub connections_per_address: usize,
     /// New connections per second in the long run; more wait in the system's queue.
     pub connections_per_second: u32,
+    /// Connections that are agreeing on TLS; more are closed.
+    pub handshakes: usize,
+    /// How long that may take.
+    pub handshake: Duration,
     /// How long a new connection may say nothing.
     pub first_byte: Duration,
     /// How long a frame that has begun may take, beside its size at 16 KiB per second.
@@ -72,6 +98,8 @@ impl Default for BrokerLimits {
             connections: 1000,
             connections_per_address: 256,
             connections_per_second: 50,
+            handshakes: 128,
+            handshake: Duration::from_secs(10),
             first_byte: Duration::from_secs(10),
             frame: Duration::from_secs(30),
             idle: Duration::from_secs(600),

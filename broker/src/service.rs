@@ -46,9 +46,6 @@ pub(crate) struct Service {
     pub(crate) requests: Arc<Pool>,
     /// Memory for batches on their way to clients.
     pub(crate) answers: Arc<Pool>,
-    /// Where clients find this server.
-    pub(crate) host: String,
-    pub(crate) port: u16,
     stopping: AtomicBool,
     /// When it was last looked for transactions that took too long.
     looked: Mutex<Duration>,
@@ -63,6 +60,9 @@ pub(crate) struct Caller {
     pub(crate) connection: u64,
     /// Where it comes from.
     pub(crate) address: String,
+    /// Where it came in, and finds this server again.
+    pub(crate) host: String,
+    pub(crate) port: u16,
 }
 
 /// What a request gets.
@@ -80,7 +80,7 @@ pub(crate) enum Reply {
 }
 
 impl Service {
-    pub(crate) fn new(platform: &Platform, log: Log, options: BrokerOptions, host: String, port: u16) -> Service {
+    pub(crate) fn new(platform: &Platform, log: Log, options: BrokerOptions) -> Service {
         let answers = Pool::new(options.limits.answer_bytes.max(options.limits.fetch_bytes));
         let requests = Pool::new(options.limits.request_bytes.max(options.limits.frame_bytes));
         let groups = Coordinator::new(platform, log.clone(), &options);
@@ -96,8 +96,6 @@ impl Service {
             answers,
             looked: Mutex::new(platform.clock.monotonic()),
             fence_limit: AtomicUsize::new(FENCES),
-            host,
-            port,
             stopping: AtomicBool::new(false),
         }
     }

@@ -243,7 +243,7 @@ fn a_public_address_is_refused_and_a_stopped_broker_lets_its_waiters_go() {
     let platform = cutwater_platform::Platform::real();
     let public = "0.0.0.0:0".parse().expect("an address");
     let refused = Broker::start(&platform, served.log.clone(), public, BrokerOptions::default());
-    assert!(matches!(refused, Err(BrokerError::NotLoopback { .. })));
+    assert!(matches!(refused, Err(BrokerError::Unprotected(_))));
     served.log.create_topic("words", 1).expect("a topic");
     let mut client = served.client();
     client.ask(3, ApiVersionsRequest::default());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use cutwater_broker::{Broker, BrokerError, BrokerOptions, MetricsOptions};
+use cutwater_broker::{Broker, BrokerError, BrokerOptions, Listen, MetricsOptions, Security, TlsFiles};
 use cutwater_partition_log::{CloseError, Holder, Log, LogOptions, OpenError};
 use cutwater_platform::Platform;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -23,9 +23,26 @@ pub(crate) struct BrokerArguments {
     /// The log's directory; created if it isn't there.
     #[arg(long, value_name = "DIR", env = "CUTWATER_DATA")]
     data: PathBuf,
-    /// Where to listen: a loopback address. Port 0 takes a free one. The address is printed once clients can connect.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9092", env = "CUTWATER_LISTEN")]
-    listen: SocketAddr,
+    /// Where to listen, once or several times: [plain://|tls://]ADDRESS[=HOST:PORT]. Port 0 takes a free one; HOST:PORT is what
+    /// clients are told to connect to, if not the address. What other machines can reach must have TLS and authentication. The
+    /// addresses are printed, one a line, once clients can connect.
+    #[arg(
+        long,
+        value_name = "LISTEN",
+        default_value = "127.0.0.1:9092",
+        env = "CUTWATER_LISTEN",
+        value_delimiter = ','
+    )]
+    listen: Vec<Listen>,
+    /// PEM file with the server's certificate, for tls://, and behind it those of its issuers.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// PEM file with the certificate's private key.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// PEM file with the certificates of authorities: clients must then show a certificate that one of them issued.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
     /// If another process of this machine holds the log, end that process and go on.
     #[arg(long)]
     take_over: bool,
@@ -79,14 +96,15 @@ pub(crate) fn run(arguments: &BrokerArguments) -> Result<(), RunError> {
         auto_create_topics: !arguments.no_auto_create,
         default_partitions: arguments.partitions.max(1),
         group_initial_delay: Duration::from_millis(arguments.group_initial_delay),
+        security: security(arguments),
         ..BrokerOptions::default()
     };
-    let broker = Broker::start(&platform, log.clone(), arguments.listen, options)?;
+    let broker = Broker::serve(&platform, log.clone(), &arguments.listen, options)?;
     let metrics = MetricsOptions { allow_public: arguments.metrics_public, series_max: arguments.metrics_series };
     let metrics = arguments.metrics.map(|address| broker.serve_metrics(address, metrics)).transpose()?;
-    announce(broker.address());
-    metrics.iter().for_each(|metrics| announce(metrics.address()));
-    tracing::info!(address = %broker.address(), data = %arguments.data.display(), "serving the log");
+    broker.addresses().iter().for_each(announce);
+    metrics.iter().for_each(|metrics| announce(&metrics.address()));
+    tracing::info!(addresses = ?broker.addresses(), data = %arguments.data.display(), "serving the log");
     while !stop.load(Ordering::SeqCst) {
         platform.clock.sleep(LOOK);
     }
@@ -98,7 +116,13 @@ pub(crate) fn run(arguments: &BrokerArguments) -> Result<(), RunError> {
     Ok(())
 }
 
+fn security(arguments: &BrokerArguments) -> Security {
+    let files = arguments.tls_cert.clone().zip(arguments.tls_key.clone());
+    let client_ca = arguments.tls_client_ca.clone();
+    Security { tls: files.map(|(certificate, key)| TlsFiles { certificate, key, client_ca }) }
+}
+
 #[expect(clippy::print_stdout, reason = "the address is what this command answers")]
-fn announce(address: SocketAddr) {
+fn announce(address: &SocketAddr) {
     println!("{address}");
 }

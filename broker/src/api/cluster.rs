@@ -23,8 +23,8 @@ pub(super) fn describe(call: &Call<'_>, request: DescribeClusterRequest) -> Desc
     }
     let broker = DescribeClusterBroker::default()
         .with_broker_id(NODE)
-        .with_host(text(service.host.clone()))
-        .with_port(service.port.into());
+        .with_host(text(call.caller.host.clone()))
+        .with_port(call.caller.port.into());
     DescribeClusterResponse::default()
         .with_cluster_id(service.cluster_id())
         .with_controller_id(NODE)

@@ -25,8 +25,8 @@ pub(super) fn metadata(call: &Call<'_>, request: MetadataRequest) -> MetadataRes
     let service = call.service;
     let broker = MetadataResponseBroker::default()
         .with_node_id(NODE)
-        .with_host(text(service.host.clone()))
-        .with_port(service.port.into());
+        .with_host(text(call.caller.host.clone()))
+        .with_port(call.caller.port.into());
     let asked = request.topics.filter(|topics| call.version() > 0 || !topics.is_empty());
     let topics = match asked {
         None => service.log.topics().iter().map(known).collect(),
@@ -91,7 +91,6 @@ fn known(topic: &Topic) -> MetadataResponseTopic {
 const KINDS: std::ops::RangeInclusive<i8> = 0..=1;
 
 pub(super) fn find_coordinator(call: &Call<'_>, request: FindCoordinatorRequest) -> FindCoordinatorResponse {
-    let service = call.service;
     let (code, message) = match KINDS.contains(&request.key_type) {
         true => (NONE, None),
         false => (ResponseError::InvalidRequest.code(), Some(StrBytes::from_static_str("no such kind of coordinator"))),
@@ -100,8 +99,8 @@ pub(super) fn find_coordinator(call: &Call<'_>, request: FindCoordinatorRequest)
         Coordinator::default()
             .with_key(key)
             .with_node_id(NODE)
-            .with_host(text(service.host.clone()))
-            .with_port(service.port.into())
+            .with_host(text(call.caller.host.clone()))
+            .with_port(call.caller.port.into())
             .with_error_code(code)
             .with_error_message(message.clone())
     };
@@ -113,6 +112,6 @@ pub(super) fn find_coordinator(call: &Call<'_>, request: FindCoordinatorRequest)
         .with_error_code(code)
         .with_error_message(message)
         .with_node_id(NODE)
-        .with_host(text(service.host.clone()))
-        .with_port(service.port.into())
+        .with_host(text(call.caller.host.clone()))
+        .with_port(call.caller.port.into())
 }

@@ -4,8 +4,7 @@
 //! that many requests of one connection become durable with one write. Everything else is carried out before the next
 //! frame is looked at, as in Kafka.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -14,6 +13,8 @@ use bytes::Bytes;
 use cutwater_platform::{Step, Task};
 use kafka_protocol::messages::ApiKey;
 
+use super::listener::Permit;
+use super::stream::{ReadHalf, WriteHalf};
 use crate::api;
 use crate::metrics::counters::{Underway, count};
 use crate::pool::{Pool, Share};
@@ -33,7 +34,9 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Reader {
     pub(super) service: Arc<Service>,
     pub(super) caller: Caller,
-    pub(super) stream: TcpStream,
+    pub(super) stream: ReadHalf,
+    /// Held while it isn't clear yet who connects.
+    pub(super) permit: Option<Permit>,
     pub(super) pool: Arc<Pool>,
     pub(super) answers: SyncSender<(Reply, Share, Underway)>,
 }
@@ -41,7 +44,7 @@ pub(super) struct Reader {
 /// Answers.
 pub(super) struct Writer {
     service: Arc<Service>,
-    stream: TcpStream,
+    stream: WriteHalf,
     answers: Receiver<(Reply, Share, Underway)>,
     /// Called when the connection is over: when the last answer has been sent, or can't be.
     over: Option<Box<dyn FnOnce() + Send>>,
@@ -60,7 +63,7 @@ impl Writer {
     /// The writer of a stream, and how its reader hands answers over.
     pub(super) fn new(
         service: Arc<Service>,
-        stream: TcpStream,
+        stream: WriteHalf,
         in_flight: usize,
         over: Box<dyn FnOnce() + Send>,
     ) -> (Writer, SyncSender<(Reply, Share, Underway)>) {
@@ -71,6 +74,7 @@ impl Writer {
 
 impl Task for Writer {
     fn step(&mut self) -> Step {
+        let mut politely = true;
         while let Ok((mut reply, share, request)) = self.answers.recv() {
             while let Reply::Later(then) = reply {
                 reply = then();
@@ -95,11 +99,11 @@ impl Task for Writer {
             self.service.counters.answered(request, bytes, self.service.now());
             drop(share);
             if !sent {
+                politely = false;
                 break;
             }
         }
-        // The reader finds out, however long it would have waited.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        self.stream.close(politely);
         Step::Done
     }
 }
@@ -125,8 +129,11 @@ impl Drop for Writer {
 impl Reader {
     fn run(&mut self) -> Result<std::convert::Infallible, Ending> {
         let limits = self.service.options.limits.clone();
-        let _ = self.stream.set_nodelay(true);
-        let _ = self.stream.set_write_timeout(Some(WRITE_PATIENCE));
+        let _ = self.stream.tcp().set_nodelay(true);
+        let _ = self.stream.tcp().set_write_timeout(Some(WRITE_PATIENCE));
+        let clock = &*self.service.platform.clock;
+        self.stream.handshake(clock, self.service.now() + limits.handshake).map_err(|e| not_tls(&e))?;
+        self.permit = None;
         let mut patience = limits.first_byte;
         loop {
             let (frame, share) = self.frame(patience, limits.frame_bytes, limits.frame)?;
@@ -156,7 +163,11 @@ impl Reader {
     /// The next frame without its size.
     fn frame(&mut self, patience: Duration, limit: usize, frame_time: Duration) -> Result<(Bytes, Share), Ending> {
         let mut size = [0; SIZE_BYTES];
-        self.fill(&mut size, patience)?;
+        self.fill(&mut size, self.service.now() + patience)?;
+        if let [0x16, 0x03, ..] = size {
+            let why = "it speaks TLS, and this listener doesn't: it must connect to one with tls://";
+            return Err(Ending::Refused(why.to_string()));
+        }
         let size = i32::from_be_bytes(size);
         let bytes = usize::try_from(size).ok().filter(|bytes| (1..=limit).contains(bytes));
         let bytes =
@@ -169,17 +180,32 @@ impl Reader {
             let piece = (bytes - frame.len()).min(frame.len().max(PIECE_BYTES));
             let begun = frame.len();
             frame.resize(begun + piece, 0);
-            let left = end.saturating_sub(self.service.now());
-            if left.is_zero() {
-                return Err(Ending::Refused("a frame took too long".to_string()));
-            }
-            self.fill(&mut frame[begun..], left)?;
+            self.fill(&mut frame[begun..], end)?;
         }
         Ok((frame.into(), share))
     }
 
-    fn fill(&mut self, buffer: &mut [u8], patience: Duration) -> Result<(), Ending> {
-        let _ = self.stream.set_read_timeout(Some(patience.max(Duration::from_millis(1))));
-        self.stream.read_exact(buffer).map_err(|_| Ending::Closed)
+    fn fill(&mut self, buffer: &mut [u8], end: Duration) -> Result<(), Ending> {
+        self.stream.fill(buffer, &*self.service.platform.clock, end).map_err(|e| match e.kind() {
+            io::ErrorKind::InvalidData => Ending::Refused(e.to_string()),
+            _ => Ending::Closed,
+        })
+    }
+}
+
+/// Why a handshake failed, for the log.
+fn not_tls(error: &io::Error) -> Ending {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::InvalidMessage(_)) => Ending::Refused(
+            "it doesn't speak TLS, and this listener does: it must be told to (SSL or SASL_SSL)".to_string(),
+        ),
+        _ if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => {
+            Ending::Refused("the TLS handshake took too long".to_string())
+        }
+        _ if error.kind() == io::ErrorKind::InvalidData => {
+            Ending::Refused(format!("the TLS handshake failed: {error}"))
+        }
+        _ => Ending::Closed,
     }
 }

@@ -2,14 +2,20 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cutwater_partition_log::Log;
 use cutwater_platform::{Platform, Step, Task, TaskHandle};
+use rustls::ServerConfig;
 use thiserror::Error;
 
 use super::connection::{Reader, Writer};
+use super::listen::{Listen, ListenError};
+use super::stream::{Stream, halves};
+use super::tls::{self, TlsError};
 use crate::group::coordinator::Ticker;
 use crate::metrics::counters::count;
 use crate::options::BrokerOptions;
@@ -25,15 +31,6 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// A broker wasn't started.
 #[derive(Debug, Error)]
 pub enum BrokerError {
-    /// The address can be reached from elsewhere.
-    #[error(
-        "{address} can be reached from other machines, and there is neither TLS nor authentication: listen on a loopback \
-         address such as 127.0.0.1:9092"
-    )]
-    NotLoopback {
-        /// The address asked for.
-        address: SocketAddr,
-    },
     /// The metrics could be read from elsewhere.
     #[error(
         "{address} can be reached from other machines, and metrics are served without authentication: listen on a loopback \
@@ -43,6 +40,15 @@ pub enum BrokerError {
         /// The address asked for.
         address: SocketAddr,
     },
+    /// What was asked for would be open to strangers, or to nobody.
+    #[error(transparent)]
+    Unprotected(#[from] ListenError),
+    /// There is nowhere to listen.
+    #[error("there is no address to listen on")]
+    Nowhere,
+    /// Certificate or key are of no use.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The address can't be had.
     #[error("can't listen on {address}: {source}")]
     Listen {
@@ -56,9 +62,9 @@ pub enum BrokerError {
 /// A log served to Kafka clients. Dropped, it stops.
 #[derive(Debug)]
 pub struct Broker {
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     service: Arc<Service>,
-    connections: Arc<Connections>,
+    entrance: Arc<Entrance>,
     tasks: Vec<TaskHandle>,
 }
 
@@ -73,34 +79,63 @@ impl Broker {
         address: SocketAddr,
         options: BrokerOptions,
     ) -> Result<Broker, BrokerError> {
-        if !address.ip().is_loopback() {
-            return Err(BrokerError::NotLoopback { address });
-        }
-        let listen = |source| BrokerError::Listen { address, source };
-        let listener = TcpListener::bind(address).map_err(listen)?;
-        let bound = listener.local_addr().map_err(listen)?;
-        let host = bound.ip().to_string();
-        let service = Arc::new(Service::new(platform, log, options, host, bound.port()));
-        let connections = Arc::new(Connections::default());
-        let accept = Accept {
-            service: service.clone(),
-            listener,
-            connections: connections.clone(),
-            next: 1,
-            tokens: BURST,
-            refilled: service.now(),
-        };
-        let ticker = Ticker(service.clone());
-        let tasks = vec![
-            platform.spawn.spawn("broker-accept", Box::new(accept)),
-            platform.spawn.spawn("broker-tick", Box::new(ticker)),
-        ];
-        Ok(Broker { address: bound, service, connections, tasks })
+        Broker::serve(platform, log, &[Listen::plain(address)], options)
     }
 
-    /// Where it listens.
+    /// Serves `log` on several addresses, each with protection of its own.
+    ///
+    /// # Errors
+    /// One of them would be open to strangers or is taken, or what protects it can't be read. Then none is listened on.
+    pub fn serve(
+        platform: &Platform,
+        log: Log,
+        listen: &[Listen],
+        options: BrokerOptions,
+    ) -> Result<Broker, BrokerError> {
+        if listen.is_empty() {
+            return Err(BrokerError::Nowhere);
+        }
+        listen.iter().try_for_each(|listen| listen.check(&options.security))?;
+        let tls = match &options.security.tls {
+            Some(from) => Some(tls::load(&*platform.files, from)?),
+            None => None,
+        };
+        let mut doors = Vec::with_capacity(listen.len());
+        for listen in listen {
+            let failed = |source| BrokerError::Listen { address: listen.address, source };
+            let listener = TcpListener::bind(listen.address).map_err(failed)?;
+            let bound = listener.local_addr().map_err(failed)?;
+            let (host, port) = listen.told(bound);
+            doors.push((bound, Door { listener, tls: tls.clone().filter(|_| listen.tls), host, port }));
+        }
+        let service = Arc::new(Service::new(platform, log, options));
+        let rate = Rate { tokens: BURST, refilled: service.now() };
+        let entrance = Arc::new(Entrance {
+            service: service.clone(),
+            next: AtomicU64::new(1),
+            rate: Mutex::new(rate),
+            handshakes: Arc::default(),
+            open: Mutex::default(),
+            by_address: Mutex::default(),
+        });
+        let mut tasks = vec![platform.spawn.spawn("broker-tick", Box::new(Ticker(service.clone())))];
+        let mut addresses = Vec::with_capacity(doors.len());
+        for (bound, door) in doors {
+            addresses.push(bound);
+            let accept = Accept { entrance: entrance.clone(), door };
+            tasks.push(platform.spawn.spawn("broker-accept", Box::new(accept)));
+        }
+        Ok(Broker { addresses, service, entrance, tasks })
+    }
+
+    /// Where it listens, the first of several.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.addresses[0]
+    }
+
+    /// Everywhere it listens, in the order in which it was asked to.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     pub(crate) fn service(&self) -> &Arc<Service> {
@@ -111,19 +146,21 @@ impl Broker {
     /// open; it belongs to whoever started the broker.
     pub fn stop(&self) {
         self.service.stop();
-        // The listener waits in the system; a connection wakes it.
-        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+        // The listeners wait in the system; a connection wakes each.
+        for address in &self.addresses {
+            let _ = TcpStream::connect_timeout(address, Duration::from_secs(1));
+        }
         for task in &self.tasks {
             if let Err(panic) = task.join(&*self.service.platform.spawn) {
                 tracing::error!(panic, "a task of the broker panicked");
             }
         }
-        self.connections.close(Shutdown::Read);
+        self.entrance.close(Shutdown::Read);
         let end = self.service.now() + STOP_PATIENCE;
-        while !self.connections.is_empty() && self.service.now() < end {
+        while !self.entrance.is_empty() && self.service.now() < end {
             self.service.platform.clock.sleep(REST);
         }
-        self.connections.close(Shutdown::Both);
+        self.entrance.close(Shutdown::Both);
     }
 }
 
@@ -135,20 +172,57 @@ impl Drop for Broker {
     }
 }
 
-/// The open connections.
-#[derive(Debug, Default)]
-struct Connections {
+/// What all listeners share: who is in, and who may still come in.
+#[derive(Debug)]
+struct Entrance {
+    service: Arc<Service>,
+    /// The number of the next connection.
+    next: AtomicU64,
+    rate: Mutex<Rate>,
+    /// Connections of which it isn't clear yet who they are.
+    handshakes: Arc<AtomicUsize>,
     open: Mutex<HashMap<u64, TcpStream>>,
     by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
-impl Connections {
+/// How many connections may come at once.
+#[derive(Debug)]
+struct Rate {
+    tokens: f64,
+    refilled: Duration,
+}
+
+/// One of a limited number of connections that may be unknown at a time.
+#[derive(Debug)]
+pub(super) struct Permit(Arc<AtomicUsize>);
+
+impl Permit {
+    fn take(from: &Arc<AtomicUsize>, most: usize) -> Option<Permit> {
+        let taken = from.fetch_update(SeqCst, SeqCst, |taken| (taken < most).then_some(taken + 1));
+        taken.is_ok().then(|| Permit(from.clone()))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Entrance {
     fn is_empty(&self) -> bool {
         self.open.lock().expect("no panic under this lock").is_empty()
     }
 
-    fn count(&self) -> usize {
-        self.open.lock().expect("no panic under this lock").len()
+    /// Whether one more may come in now.
+    fn has_room(&self) -> bool {
+        let limits = &self.service.options.limits;
+        let now = self.service.now();
+        let mut rate = self.rate.lock().expect("no panic under this lock");
+        let elapsed = now.saturating_sub(rate.refilled).as_secs_f64();
+        rate.tokens = (rate.tokens + elapsed * f64::from(limits.connections_per_second)).min(BURST);
+        rate.refilled = now;
+        rate.tokens >= 1.0 && self.open.lock().expect("no panic under this lock").len() < limits.connections
     }
 
     fn of_address(&self, address: IpAddr) -> usize {
@@ -178,31 +252,31 @@ impl Connections {
     }
 }
 
-struct Accept {
-    service: Arc<Service>,
+/// One listener.
+struct Door {
     listener: TcpListener,
-    connections: Arc<Connections>,
-    next: u64,
-    /// Connections that may come at once.
-    tokens: f64,
-    refilled: Duration,
+    tls: Option<Arc<ServerConfig>>,
+    /// What clients that come in here are told.
+    host: String,
+    port: u16,
+}
+
+struct Accept {
+    entrance: Arc<Entrance>,
+    door: Door,
 }
 
 impl Task for Accept {
     fn step(&mut self) -> Step {
-        if self.service.is_stopping() {
+        if self.entrance.service.is_stopping() {
             return Step::Done;
         }
-        let now = self.service.now();
-        let rate = f64::from(self.service.options.limits.connections_per_second);
-        self.tokens = (self.tokens + (now - self.refilled).as_secs_f64() * rate).min(BURST);
-        self.refilled = now;
-        if self.tokens < 1.0 || self.connections.count() >= self.service.options.limits.connections {
+        if !self.entrance.has_room() {
             return Step::Wait(REST);
         }
-        match self.listener.accept() {
+        match self.door.listener.accept() {
             Ok((stream, from)) => {
-                self.tokens -= 1.0;
+                self.entrance.rate.lock().expect("no panic under this lock").tokens -= 1.0;
                 self.admit(stream, from);
                 Step::Again
             }
@@ -217,39 +291,64 @@ impl Task for Accept {
 
 impl Accept {
     fn admit(&mut self, stream: TcpStream, from: SocketAddr) {
-        if self.service.is_stopping() {
+        let (entrance, door) = (&self.entrance, &self.door);
+        let service = &entrance.service;
+        if service.is_stopping() {
             return;
         }
-        let limits = &self.service.options.limits;
-        if self.connections.of_address(from.ip()) >= limits.connections_per_address {
-            count(&self.service.counters.refused);
+        let limits = &service.options.limits;
+        if entrance.of_address(from.ip()) >= limits.connections_per_address {
+            count(&service.counters.refused);
             tracing::warn!(%from, "a connection was refused: its address has too many");
             return;
         }
+        let permit = match &door.tls {
+            None => None,
+            Some(_) => match Permit::take(&entrance.handshakes, limits.handshakes) {
+                None => {
+                    count(&service.counters.refused);
+                    tracing::warn!(%from, "a connection was refused: too many are agreeing on TLS");
+                    return;
+                }
+                taken => taken,
+            },
+        };
         let (Ok(answering), Ok(closing)) = (stream.try_clone(), stream.try_clone()) else {
-            count(&self.service.counters.refused);
+            count(&service.counters.refused);
             tracing::warn!(%from, "a connection was refused: no file descriptor is left");
             return;
         };
-        let number = self.next;
-        self.next += 1;
-        self.connections.add(number, from.ip(), closing);
-        let connections = self.connections.clone();
-        count(&self.service.counters.accepted);
-        let service = self.service.clone();
-        let over = move || {
-            connections.remove(number, from.ip());
-            count(&service.counters.over);
+        let (stream, answering) = match halves(Stream { tcp: stream, answering }, door.tls.as_ref()) {
+            Ok(halves) => halves,
+            Err(error) => {
+                count(&service.counters.refused);
+                tracing::error!(%from, %error, "a connection was refused: TLS can't be begun");
+                return;
+            }
         };
-        let (writer, answers) = Writer::new(self.service.clone(), answering, limits.in_flight, Box::new(over));
+        let number = entrance.next.fetch_add(1, SeqCst);
+        entrance.add(number, from.ip(), closing);
+        let leaving = entrance.clone();
+        count(&service.counters.accepted);
+        let over = move || {
+            leaving.remove(number, from.ip());
+            count(&leaving.service.counters.over);
+        };
+        let (writer, answers) = Writer::new(service.clone(), answering, limits.in_flight, Box::new(over));
         let reader = Reader {
-            service: self.service.clone(),
-            caller: Caller { connection: number, address: from.ip().to_string() },
+            service: service.clone(),
+            caller: Caller {
+                connection: number,
+                address: from.ip().to_string(),
+                host: door.host.clone(),
+                port: door.port,
+            },
             stream,
-            pool: self.service.requests.clone(),
+            permit,
+            pool: service.requests.clone(),
             answers,
         };
-        let spawn = &self.service.platform.spawn;
+        let spawn = &service.platform.spawn;
         spawn.spawn("broker-answer", Box::new(writer));
         spawn.spawn("broker-read", Box::new(reader));
     }

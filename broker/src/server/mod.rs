@@ -1,8 +1,14 @@
 //! Sockets and threads: who may connect, and what a connection's two threads do.
 //!
-//! `listener` accepts, `connection` reads and answers.
+//! `listen` says where and how protected, `listener` accepts, `tls` reads certificates, `stream` hides whether there is TLS,
+//! `connection` reads and answers.
 
 mod connection;
+mod listen;
 mod listener;
+mod stream;
+mod tls;
 
+pub use listen::{Listen, ListenError, ListenParseError};
 pub use listener::{Broker, BrokerError};
+pub use tls::TlsError;

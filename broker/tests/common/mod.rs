@@ -41,8 +41,9 @@ impl Served {
     }
 }
 
-pub struct Client {
-    pub stream: TcpStream,
+/// Over a socket, or what stands between it and the socket.
+pub struct Client<S = TcpStream> {
+    pub stream: S,
     correlation: i32,
 }
 
@@ -50,6 +51,12 @@ impl Client {
     pub fn connect(address: SocketAddr) -> Client {
         let stream = TcpStream::connect(address).expect("the broker listens");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+        Client::over(stream)
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    pub fn over(stream: S) -> Client<S> {
         Client { stream, correlation: 0 }
     }
 

@@ -1,0 +1,205 @@
+//! One connection's bytes, with or without TLS, for two threads: one reads, one writes.
+//!
+//! A TLS connection is one machine for both directions, so both halves share it behind a lock, and neither holds the lock while
+//! it waits for the network:
+//! * the reading half waits on the socket alone, and takes the lock to have the machine open what came;
+//! * the writing half takes the lock to have the machine seal at most [`SEAL_BYTES`], and writes those to the socket without it.
+//!
+//! After the handshake only the writing half writes to the socket. So what is sealed goes out in the order in which it was sealed.
+//! What the reading half's machine has to say (an alert, an answer to a change of keys) goes out with the next answer: TLS asks
+//! for no more (RFC 8446, 4.6.3). All memory is bounded: the machine keeps one record that isn't whole yet, and is given nothing
+//! while it has something to hand out.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cutwater_platform::Clock;
+use rustls::{ServerConfig, ServerConnection};
+
+/// At most so many bytes are sealed under one lock.
+const SEAL_BYTES: usize = 64 << 10;
+/// What is taken from a socket at once: a TLS record and a little.
+const RAW_BYTES: usize = 18 << 10;
+
+/// Before anything was said.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) tcp: TcpStream,
+    /// A clone of the same, for the half that writes.
+    pub(super) answering: TcpStream,
+}
+
+/// What the reading thread has.
+pub(super) struct ReadHalf {
+    tcp: TcpStream,
+    sealed: Option<Sealed>,
+}
+
+/// What came over the socket and wasn't opened yet.
+struct Sealed {
+    session: Arc<Mutex<ServerConnection>>,
+    raw: Box<[u8]>,
+    begin: usize,
+    end: usize,
+}
+
+/// What the answering thread has.
+pub(super) struct WriteHalf {
+    tcp: TcpStream,
+    session: Option<Arc<Mutex<ServerConnection>>>,
+    out: Vec<u8>,
+}
+
+/// A connection that will speak TLS: both halves of it, and its machine, which has said nothing yet.
+pub(super) fn halves(stream: Stream, tls: Option<&Arc<ServerConfig>>) -> Result<(ReadHalf, WriteHalf), rustls::Error> {
+    let session = match tls {
+        None => None,
+        Some(config) => {
+            let mut session = ServerConnection::new(config.clone())?;
+            session.set_buffer_limit(Some(SEAL_BYTES));
+            Some(Arc::new(Mutex::new(session)))
+        }
+    };
+    let sealed =
+        session.clone().map(|session| Sealed { session, raw: vec![0; RAW_BYTES].into_boxed_slice(), begin: 0, end: 0 });
+    Ok((ReadHalf { tcp: stream.tcp, sealed }, WriteHalf { tcp: stream.answering, session, out: Vec::new() }))
+}
+
+/// Waits on a socket until `end` at the longest.
+fn wait_until(tcp: &TcpStream, clock: &dyn Clock, end: Duration) -> io::Result<()> {
+    let left = end.saturating_sub(clock.monotonic());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    tcp.set_read_timeout(Some(left.max(Duration::from_millis(1))))
+}
+
+fn of_tls(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+impl ReadHalf {
+    /// Agrees on keys, if there is TLS, by `end` at the latest. The writing half must not be used before.
+    ///
+    /// # Errors
+    /// The peer has gone or is slow; `InvalidData` if it doesn't speak TLS, or not such as we accept.
+    pub(super) fn handshake(&mut self, clock: &dyn Clock, end: Duration) -> io::Result<()> {
+        let Some(sealed) = &mut self.sealed else { return Ok(()) };
+        let mut session = sealed.session.lock().expect("no panic under the session's lock");
+        while session.is_handshaking() {
+            while session.wants_write() {
+                session.write_tls(&mut self.tcp)?;
+            }
+            if !session.is_handshaking() {
+                break;
+            }
+            wait_until(&self.tcp, clock, end)?;
+            if session.read_tls(&mut self.tcp)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Err(error) = session.process_new_packets() {
+                // Its alert, if the peer still listens.
+                let _ = session.write_tls(&mut self.tcp);
+                return Err(of_tls(error));
+            }
+        }
+        while session.wants_write() {
+            session.write_tls(&mut self.tcp)?;
+        }
+        Ok(())
+    }
+
+    /// Some bytes, by `end` at the latest; none when the peer has said that it has no more.
+    fn read(&mut self, buffer: &mut [u8], clock: &dyn Clock, end: Duration) -> io::Result<usize> {
+        let Some(sealed) = &mut self.sealed else {
+            wait_until(&self.tcp, clock, end)?;
+            return self.tcp.read(buffer);
+        };
+        loop {
+            {
+                let mut session = sealed.session.lock().expect("no panic under the session's lock");
+                match session.reader().read(buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    done => return done,
+                }
+                if sealed.begin < sealed.end {
+                    let mut raw = &sealed.raw[sealed.begin..sealed.end];
+                    sealed.begin += session.read_tls(&mut raw)?;
+                    session.process_new_packets().map_err(of_tls)?;
+                    continue;
+                }
+            }
+            wait_until(&self.tcp, clock, end)?;
+            (sealed.begin, sealed.end) = (0, self.tcp.read(&mut sealed.raw)?);
+            if sealed.end == 0 {
+                // Cut off without a farewell: what came before it was whole frames or nothing.
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Fills the whole buffer, by `end` at the latest.
+    ///
+    /// # Errors
+    /// The peer has gone, is slow, or (`InvalidData`) sends what isn't TLS.
+    pub(super) fn fill(&mut self, mut buffer: &mut [u8], clock: &dyn Clock, end: Duration) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match self.read(buffer, clock, end) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => buffer = &mut buffer[bytes..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn tcp(&self) -> &TcpStream {
+        &self.tcp
+    }
+}
+
+impl WriteHalf {
+    /// Writes everything.
+    ///
+    /// # Errors
+    /// The peer has gone, or doesn't read for too long.
+    pub(super) fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let Some(session) = &self.session else { return self.tcp.write_all(bytes) };
+        while !bytes.is_empty() {
+            {
+                let mut session = session.lock().expect("no panic under the session's lock");
+                let taken = session.writer().write(&bytes[..bytes.len().min(SEAL_BYTES)])?;
+                bytes = &bytes[taken..];
+                seal(&mut session, &mut self.out)?;
+            }
+            self.tcp.write_all(&self.out)?;
+            self.out.clear();
+        }
+        Ok(())
+    }
+
+    /// Says farewell if there is TLS, and closes the connection in both directions.
+    pub(super) fn close(&mut self, politely: bool) {
+        if let Some(session) = self.session.as_ref().filter(|_| politely) {
+            let sealed = {
+                let mut session = session.lock().expect("no panic under the session's lock");
+                session.send_close_notify();
+                seal(&mut session, &mut self.out)
+            };
+            let _ = sealed.and_then(|()| self.tcp.write_all(&self.out));
+        }
+        // The reader finds out, however long it would have waited.
+        let _ = self.tcp.shutdown(Shutdown::Both);
+    }
+}
+
+/// Takes out of the machine what it has ready for the socket.
+fn seal(session: &mut ServerConnection, out: &mut Vec<u8>) -> io::Result<()> {
+    while session.wants_write() {
+        session.write_tls(out)?;
+    }
+    Ok(())
+}
