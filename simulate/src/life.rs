@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cutwater_engine::config::{Guarantee, Options, Snapshots};
+use cutwater_engine::config::{Alignment, Guarantee, Options, Snapshots};
 use cutwater_engine::error::BuildError;
 use cutwater_engine::graph::Job;
 use cutwater_engine::observe::Control;
@@ -189,10 +189,18 @@ fn options(setup: &Setup, machine: &SimPlatform, random: &mut SplitMix, strike: 
     options.restarts_max = u32::from(strike.is_some_and(|s| s.end == End::Panic));
     options.leave_within = Duration::from_secs(3_600);
     options.platform = machine.platform();
+    let uncommitted_max = pick(&[1, 2, 3]);
+    let alignment = match pick(&[0, 0, 1, 2]) {
+        0 => Alignment::Aligned,
+        1 => Alignment::Unaligned,
+        _ => Alignment::AlignedFor(Duration::from_micros(pick(&[50, 500]))),
+    };
     options.guarantee = Guarantee::ExactlyOnce(Snapshots {
+        alignment,
+        in_flight_max: pick(&[1, 2, 3]).min(uncommitted_max),
         retained: pick(&[1, 2, 3]) as usize,
         deltas_max: pick(&[1, 2, 4]) as usize,
-        uncommitted_max: pick(&[1, 2, 3]),
+        uncommitted_max,
         declined_max: 3,
         timeout: Duration::from_secs(20),
         ..Snapshots::every(Duration::from_micros(pick(&[200, 500, 2_000, 10_000])))

@@ -1,4 +1,4 @@
-//! Mistakes planted in the engine, each found by the campaign within so many seeds: a campaign that finds nothing is worth as
+//! Mistakes planted in the engine and the log, each found by the campaign within so many seeds: a campaign that finds nothing is worth as
 //! much as what it would find. In debug builds only; release builds can't make them.
 
 #![expect(clippy::print_stdout, reason = "which seed finds what is worth seeing")]
@@ -8,7 +8,7 @@ use cutwater_simulate::campaign::Campaign;
 use cutwater_simulate::{Case, End};
 
 /// The mistake, and within how many seeds it must be found.
-const MISTAKES: [(&str, u64); 9] = [
+const MISTAKES: [(&str, u64); 11] = [
     ("snapshot.not-synced", 60),
     ("manifest.not-synced", 200),
     ("barrier.one-output", 5),
@@ -18,6 +18,8 @@ const MISTAKES: [(&str, u64); 9] = [
     ("recovery.others-not-aborted", 100),
     ("source.positions-lost", 40),
     ("credit.not-returned", 5),
+    ("restore.in-flight-lost", 60),
+    ("log.segments-not-synced", 20),
 ];
 
 #[test]

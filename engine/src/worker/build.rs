@@ -138,7 +138,10 @@ pub(crate) fn make(nodes: Vec<Node>, parts: &Parts, setup: &OperatorSetup) -> Re
                     by_key: matches!(edge.route, Route::ByKey(_)),
                     codec: edge.codec.clone(),
                 };
-                let restored = parts.restore.in_flight(instance, &inputs.iter().map(port).collect::<Vec<_>>())?;
+                let restored = match parts.platform.crash.is_planted("restore.in-flight-lost") {
+                    true => vec![],
+                    false => parts.restore.in_flight(instance, &inputs.iter().map(port).collect::<Vec<_>>())?,
+                };
                 MadeBody::Operator { operator, chains, restored }
             }
         };
