@@ -40,6 +40,7 @@ pub mod options;
 mod api;
 mod errors;
 mod fences;
+mod fetch_sessions;
 mod group;
 mod metrics;
 mod pool;

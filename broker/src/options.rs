@@ -86,6 +86,10 @@ pub struct BrokerLimits {
     pub group_members: usize,
     /// Groups with members.
     pub groups: usize,
+    /// Fetch sessions; a client that finds no room goes on without one.
+    pub fetch_sessions: usize,
+    /// Partitions of all fetch sessions together.
+    pub fetch_session_partitions: usize,
 }
 
 impl Default for BrokerLimits {
@@ -107,6 +111,8 @@ impl Default for BrokerLimits {
             transaction_timeout: Duration::from_secs(24 * 3600),
             group_members: 1000,
             groups: 10_000,
+            fetch_sessions: 1000,
+            fetch_session_partitions: 100_000,
         }
     }
 }

@@ -13,6 +13,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::errors::text;
 use crate::fences::Fences;
+use crate::fetch_sessions::FetchSessions;
 use crate::group::coordinator::Coordinator;
 use crate::metrics::counters::Counters;
 use crate::options::BrokerOptions;
@@ -41,6 +42,7 @@ pub(crate) struct Service {
     pub(crate) topic_ids: TopicIds,
     pub(crate) groups: Coordinator,
     pub(crate) fences: Fences,
+    pub(crate) fetch_sessions: FetchSessions,
     pub(crate) counters: Counters,
     /// Memory for requests that are being read or carried out.
     pub(crate) requests: Arc<Pool>,
@@ -82,6 +84,7 @@ pub(crate) enum Reply {
 impl Service {
     pub(crate) fn new(platform: &Platform, log: Log, options: BrokerOptions) -> Service {
         let answers = Pool::new(options.limits.answer_bytes.max(options.limits.fetch_bytes));
+        let fetch_sessions = FetchSessions::new(platform, &options.limits);
         let requests = Pool::new(options.limits.request_bytes.max(options.limits.frame_bytes));
         let groups = Coordinator::new(platform, log.clone(), &options);
         Service {
@@ -91,6 +94,7 @@ impl Service {
             topic_ids: TopicIds::default(),
             groups,
             fences: Fences::default(),
+            fetch_sessions,
             counters: Counters::new(),
             requests,
             answers,

@@ -1,20 +1,26 @@
 //! `Fetch`: batches out of the log, waiting for them if need be, but never longer than the client asks for.
 //!
-//! There are no fetch sessions: answering session 0 is legal, and clients then name all their partitions each time.
+//! Which partitions are looked at, and which of them are answered, is the business of fetch sessions
+//! ([`crate::fetch_sessions`]); without one all that are named are answered.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use cutwater_partition_log::{FetchError, Isolation, Offset, RawFetch, Topic, TopicPartition};
 use kafka_protocol::ResponseError;
-use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
-use kafka_protocol::messages::fetch_response::{AbortedTransaction, FetchableTopicResponse, PartitionData};
-use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse, ProducerId};
+use kafka_protocol::messages::fetch_response::{
+    AbortedTransaction, EpochEndOffset, FetchableTopicResponse, PartitionData,
+};
+use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse, ProducerId, TopicName};
+use uuid::Uuid;
 
 use super::Call;
 use crate::errors::{NONE, of_fetch};
+use crate::fetch_sessions::machine::{Asked, Begun, News, Request, TopicKey};
 use crate::pool::Share;
 use crate::service::{LEADER_EPOCH, PATIENCE};
+use crate::topic_ids;
 
 /// "None" of offsets and replicas.
 const NO_OFFSET: i64 = -1;
@@ -39,21 +45,25 @@ pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> FetchResponse {
         return FetchResponse::default().with_error_code(ResponseError::InvalidRequest.code());
     }
     let service = call.service;
-    let named = |topic: &FetchTopic| service.topic_ids.named(&service.log, &topic.topic, topic.topic_id);
-    let topics: Vec<Option<Topic>> = request.topics.iter().map(named).collect();
+    let terms = Terms {
+        isolation: isolation(request.isolation_level),
+        bytes: usize::try_from(request.max_bytes).unwrap_or(0).min(service.options.limits.fetch_bytes),
+    };
     let deadline = service.now() + Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let enough = usize::try_from(request.min_bytes).unwrap_or(0);
-    let (mut look, mut room) = look_with_room(call, &request, &topics);
+    let begun = match service.fetch_sessions.begin(service.now(), named(call, request)) {
+        Ok(begun) => begun,
+        Err(error) => return FetchResponse::default().with_error_code(error.code()),
+    };
+    let wanted = resolve(call, &begun);
+    let (mut look, mut room) = look_with_room(call, &terms, &wanted);
     if !look.satisfies(enough) && service.now() < deadline {
-        let ids = topics.iter().zip(&request.topics).flat_map(|(topic, asked)| {
-            let at = |partition: &FetchPartition| place(topic.as_ref()?, partition.partition);
-            asked.partitions.iter().filter_map(at)
-        });
+        let ids = wanted.iter().filter_map(|wanted| place(wanted.topic.as_deref()?, wanted.partition));
         let watch = service.log.watch(ids);
         loop {
             watch.reset();
             drop((look, room));
-            (look, room) = look_with_room(call, &request, &topics);
+            (look, room) = look_with_room(call, &terms, &wanted);
             let left = deadline.saturating_sub(service.now());
             if look.satisfies(enough) || left.is_zero() || service.is_stopping() {
                 break;
@@ -61,19 +71,111 @@ pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> FetchResponse {
             watch.wait(left.min(PATIENCE));
         }
     }
-    call.room.set(Some(room));
-    FetchResponse::default().with_responses(look.responses)
+    let news: Vec<News> = look.partitions.iter().map(news).collect();
+    match service.fetch_sessions.end(service.now(), &begun, &news) {
+        Ok(ended) => {
+            call.room.set(Some(room));
+            let answered = wanted.iter().zip(look.partitions).zip(ended.answered).filter(|(_, answered)| *answered);
+            let responses = by_topic(answered.map(|(one, _)| one));
+            FetchResponse::default().with_session_id(ended.id).with_responses(responses)
+        }
+        Err(error) => FetchResponse::default().with_error_code(error.code()),
+    }
 }
 
-/// The most bytes that an answer to this request has, one batch that is larger excepted.
-fn most_bytes(call: &Call<'_>, request: &FetchRequest) -> usize {
-    usize::try_from(request.max_bytes).unwrap_or(0).min(call.service.options.limits.fetch_bytes)
+/// What a fetch asks for, whoever reads it, and how.
+struct Terms {
+    isolation: Isolation,
+    /// The most bytes that an answer has, one batch that is larger excepted.
+    bytes: usize,
+}
+
+/// The request as sessions see it. Names are copied, so that a session doesn't hold on to the frame that began it.
+fn named(call: &Call<'_>, request: FetchRequest) -> Request {
+    let by_id = call.version() >= 13;
+    let key = |name: &TopicName, id: Uuid| if by_id { TopicKey::Id(id) } else { TopicKey::Name(name.as_str().into()) };
+    let mut partitions = Vec::new();
+    for topic in &request.topics {
+        let key = key(&topic.topic, topic.topic_id);
+        partitions.extend(topic.partitions.iter().map(|asked| {
+            let of = Asked {
+                leader_epoch: asked.current_leader_epoch,
+                offset: asked.fetch_offset,
+                last_epoch: asked.last_fetched_epoch,
+                max_bytes: asked.partition_max_bytes,
+            };
+            ((key.clone(), asked.partition), of)
+        }));
+    }
+    let forgotten = request.forgotten_topics_data.iter().flat_map(|topic| {
+        let key = key(&topic.topic, topic.topic_id);
+        topic.partitions.iter().map(move |partition| (key.clone(), *partition))
+    });
+    Request { id: request.session_id, epoch: request.session_epoch, by_id, forgotten: forgotten.collect(), partitions }
+}
+
+/// A partition that is read.
+struct Wanted<'a> {
+    key: &'a TopicKey,
+    topic: Option<Arc<Topic>>,
+    partition: i32,
+    asked: Asked,
+}
+
+/// Finds the topics; one after the other is looked up once.
+fn resolve<'a>(call: &Call<'_>, begun: &'a Begun) -> Vec<Wanted<'a>> {
+    let service = call.service;
+    let mut last: Option<(&TopicKey, Option<Arc<Topic>>)> = None;
+    let mut wanted = Vec::with_capacity(begun.partitions.len());
+    for ((key, partition), asked) in &begun.partitions {
+        let topic = match &last {
+            Some((known, topic)) if *known == key => topic.clone(),
+            _ => {
+                let found = match key {
+                    TopicKey::Name(name) => service.log.topic(name),
+                    TopicKey::Id(id) => service.topic_ids.find(&service.log, *id),
+                };
+                found.map(Arc::new)
+            }
+        };
+        last = Some((key, topic.clone()));
+        wanted.push(Wanted { key, topic, partition: *partition, asked: *asked });
+    }
+    wanted
+}
+
+/// Answers of one topic that stand one behind the other share its name.
+fn by_topic<'a>(answers: impl Iterator<Item = (&'a Wanted<'a>, PartitionData)>) -> Vec<FetchableTopicResponse> {
+    let mut topics: Vec<(&TopicKey, FetchableTopicResponse)> = Vec::new();
+    for (wanted, data) in answers {
+        match topics.last_mut().filter(|(key, _)| *key == wanted.key) {
+            Some((_, topic)) => topic.partitions.push(data),
+            None => {
+                let topic = FetchableTopicResponse::default().with_partitions(vec![data]);
+                let topic = match wanted.key {
+                    TopicKey::Name(name) => topic.with_topic(topic_ids::name(name)),
+                    TopicKey::Id(id) => topic.with_topic_id(*id),
+                };
+                topics.push((wanted.key, topic));
+            }
+        }
+    }
+    topics.into_iter().map(|(_, topic)| topic).collect()
+}
+
+fn news(data: &PartitionData) -> News {
+    News {
+        high_watermark: data.high_watermark,
+        log_start: data.log_start_offset,
+        has_records: data.records.as_ref().is_some_and(|records| !records.is_empty()),
+        urgent: data.error_code != NONE || data.diverging_epoch.epoch >= 0,
+    }
 }
 
 /// Looks at all partitions, within the memory that all connections have for batches.
-fn look_with_room(call: &Call<'_>, request: &FetchRequest, topics: &[Option<Topic>]) -> (Look, Share) {
-    let mut room = call.service.answers.take(most_bytes(call, request));
-    let look = look(call, request, topics);
+fn look_with_room(call: &Call<'_>, terms: &Terms, wanted: &[Wanted<'_>]) -> (Look, Share) {
+    let mut room = call.service.answers.take(terms.bytes);
+    let look = look(call, terms, wanted);
     room.shrink(look.bytes);
     (look, room)
 }
@@ -85,7 +187,7 @@ fn place(topic: &Topic, partition: i32) -> Option<TopicPartition> {
 
 /// What one look at all partitions brought.
 struct Look {
-    responses: Vec<FetchableTopicResponse>,
+    partitions: Vec<PartitionData>,
     bytes: usize,
     /// Some partition has news that the client must hear at once.
     urgent: bool,
@@ -97,85 +199,103 @@ impl Look {
     }
 }
 
-fn look(call: &Call<'_>, request: &FetchRequest, topics: &[Option<Topic>]) -> Look {
-    let mut room = most_bytes(call, request);
-    let mut look = Look { responses: Vec::with_capacity(topics.len()), bytes: 0, urgent: false };
-    for (topic, asked) in topics.iter().zip(&request.topics) {
-        let mut partitions = Vec::with_capacity(asked.partitions.len());
-        for partition in &asked.partitions {
-            let unknown = if asked.topic_id.is_nil() {
-                ResponseError::UnknownTopicOrPartition
-            } else {
-                ResponseError::UnknownTopicId
-            };
-            // A batch larger than the limits is answered all the same if nothing else is, so that its reader gets on.
-            let first = look.bytes == 0;
-            let fetched = match topic {
-                None => Err(unknown),
-                Some(topic) => read(call, topic, partition, isolation(request.isolation_level), room, first),
-            };
-            look.urgent |= fetched.is_err();
-            let data = data(partition.partition, fetched, request.isolation_level == 1);
-            let bytes = data.records.as_ref().map_or(0, Bytes::len);
-            room = room.saturating_sub(bytes);
-            look.bytes += bytes;
-            partitions.push(data);
-        }
-        let response = FetchableTopicResponse::default()
-            .with_topic(asked.topic.clone())
-            .with_topic_id(asked.topic_id)
-            .with_partitions(partitions);
-        look.responses.push(response);
+fn look(call: &Call<'_>, terms: &Terms, wanted: &[Wanted<'_>]) -> Look {
+    let mut room = terms.bytes;
+    let mut look = Look { partitions: Vec::with_capacity(wanted.len()), bytes: 0, urgent: false };
+    for one in wanted {
+        let unknown = match one.key {
+            TopicKey::Name(_) => ResponseError::UnknownTopicOrPartition,
+            TopicKey::Id(_) => ResponseError::UnknownTopicId,
+        };
+        // A batch larger than the limits is answered all the same if nothing else is, so that its reader gets on.
+        let first = look.bytes == 0;
+        let fetched = match &one.topic {
+            None => Err(unknown),
+            Some(topic) => read(call, topic, one, terms, room, first),
+        };
+        let data = data(one.partition, fetched, terms.isolation == Isolation::ReadCommitted);
+        look.urgent |= news(&data).urgent;
+        let bytes = data.records.as_ref().map_or(0, Bytes::len);
+        room = room.saturating_sub(bytes);
+        look.bytes += bytes;
+        look.partitions.push(data);
     }
     look
+}
+
+/// What a partition has for a reader.
+enum Read {
+    Batches(RawFetch),
+    /// The reader has come to an offset, within the epoch of what it read last, that isn't there: that epoch ends earlier.
+    Diverged {
+        end: Offset,
+        fetched: RawFetch,
+    },
 }
 
 fn read(
     call: &Call<'_>,
     topic: &Topic,
-    asked: &FetchPartition,
-    isolation: Isolation,
+    one: &Wanted<'_>,
+    terms: &Terms,
     room: usize,
     first: bool,
-) -> Result<RawFetch, ResponseError> {
-    check_epoch(asked.current_leader_epoch)?;
-    let at = place(topic, asked.partition).ok_or(ResponseError::UnknownTopicOrPartition)?;
-    let from = u64::try_from(asked.fetch_offset).map_err(|_| ResponseError::OffsetOutOfRange)?;
-    let max_bytes = room.min(usize::try_from(asked.partition_max_bytes).unwrap_or(0));
-    let fetched = call.service.log.fetch(at, Offset(from), max_bytes, isolation);
-    let mut fetched = fetched.map_err(|e: FetchError| of_fetch(&e))?;
+) -> Result<Read, ResponseError> {
+    let asked = &one.asked;
+    check_epoch(asked.leader_epoch)?;
+    let at = place(topic, one.partition).ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let from = u64::try_from(asked.offset).map_err(|_| ResponseError::OffsetOutOfRange)?;
+    if asked.last_epoch > LEADER_EPOCH {
+        return Err(ResponseError::OffsetOutOfRange);
+    }
+    let max_bytes = room.min(usize::try_from(asked.max_bytes).unwrap_or(0));
+    let log = &call.service.log;
+    let fetch = |from| log.fetch(at, from, max_bytes, terms.isolation).map_err(|e: FetchError| of_fetch(&e));
+    if asked.last_epoch >= 0 {
+        let offsets = log.offsets(at.topic, at.partition).map_err(|e| of_fetch(&e))?;
+        if from > offsets.log_end.0 {
+            let end = offsets.high_watermark;
+            let mut fetched = fetch(end)?;
+            fetched.buffers.clear();
+            return Ok(Read::Diverged { end, fetched });
+        }
+    }
+    let mut fetched = fetch(Offset(from))?;
     if !first && fetched.bytes() > max_bytes {
         fetched.buffers.clear();
         fetched.aborted.clear();
     }
-    Ok(fetched)
+    Ok(Read::Batches(fetched))
 }
 
-fn data(index: i32, fetched: Result<RawFetch, ResponseError>, committed: bool) -> PartitionData {
+fn data(index: i32, read: Result<Read, ResponseError>, committed: bool) -> PartitionData {
     let data = PartitionData::default().with_partition_index(index).with_preferred_read_replica(BrokerId(-1));
-    match fetched {
-        Err(error) => data
-            .with_error_code(error.code())
-            .with_high_watermark(NO_OFFSET)
-            .with_last_stable_offset(NO_OFFSET)
-            .with_log_start_offset(NO_OFFSET)
-            .with_aborted_transactions(committed.then(Vec::new))
-            .with_records(Some(Bytes::new())),
-        Ok(fetched) => {
-            let aborted = fetched.aborted.iter().map(|(producer, first)| {
-                AbortedTransaction::default()
-                    .with_producer_id(ProducerId(*producer))
-                    .with_first_offset(first.0.cast_signed())
-            });
-            let aborted = committed.then(|| aborted.collect());
-            data.with_error_code(NONE)
-                .with_high_watermark(fetched.offsets.high_watermark.0.cast_signed())
-                .with_last_stable_offset(fetched.offsets.last_stable.0.cast_signed())
-                .with_log_start_offset(fetched.offsets.log_start.0.cast_signed())
-                .with_aborted_transactions(aborted)
-                .with_records(Some(records(fetched)))
+    let (data, fetched) = match read {
+        Err(error) => {
+            return data
+                .with_error_code(error.code())
+                .with_high_watermark(NO_OFFSET)
+                .with_last_stable_offset(NO_OFFSET)
+                .with_log_start_offset(NO_OFFSET)
+                .with_aborted_transactions(committed.then(Vec::new))
+                .with_records(Some(Bytes::new()));
         }
-    }
+        Ok(Read::Batches(fetched)) => (data, fetched),
+        Ok(Read::Diverged { end, fetched }) => {
+            let diverging = EpochEndOffset::default().with_epoch(LEADER_EPOCH).with_end_offset(end.0.cast_signed());
+            (data.with_diverging_epoch(diverging), fetched)
+        }
+    };
+    let aborted = fetched.aborted.iter().map(|(producer, first)| {
+        AbortedTransaction::default().with_producer_id(ProducerId(*producer)).with_first_offset(first.0.cast_signed())
+    });
+    let aborted = committed.then(|| aborted.collect());
+    data.with_error_code(NONE)
+        .with_high_watermark(fetched.offsets.high_watermark.0.cast_signed())
+        .with_last_stable_offset(fetched.offsets.last_stable.0.cast_signed())
+        .with_log_start_offset(fetched.offsets.log_start.0.cast_signed())
+        .with_aborted_transactions(aborted)
+        .with_records(Some(records(fetched)))
 }
 
 /// One piece of memory without copying, if the batches are in one.

@@ -6,6 +6,7 @@ mod configs;
 mod fetch;
 mod group_admin;
 mod group_offsets;
+mod layout;
 mod list_offsets;
 mod members;
 mod metadata;
@@ -113,6 +114,8 @@ handlers! {
     DescribeProducers: DescribeProducersRequest by txn_admin::describe_producers,
     ListTransactions: ListTransactionsRequest by txn_admin::list,
     DescribeTransactions: DescribeTransactionsRequest by txn_admin::describe,
+    DescribeLogDirs: DescribeLogDirsRequest by layout::log_dirs,
+    DescribeTopicPartitions: DescribeTopicPartitionsRequest by layout::topic_partitions,
     DescribeCluster: DescribeClusterRequest by cluster::describe,
     ListPartitionReassignments: ListPartitionReassignmentsRequest by cluster::reassignments,
     DescribeAcls: DescribeAclsRequest by cluster::describe_acls,

@@ -18,6 +18,7 @@ pub(super) fn page(service: &Arc<Service>, lags: &mut Lags, room: usize) -> Stri
     let mut page = Page::new(room);
     requests(&mut page, service);
     connections(&mut page, service);
+    sessions(&mut page, service);
     log(&mut page, service);
     transactions(&mut page, service);
     // The short lists first: they say the most with the fewest series.
@@ -88,6 +89,14 @@ fn connections(page: &mut Page, service: &Service) {
         page.sample(&[("pool", name), ("of", "used")], pool.used());
         page.sample(&[("pool", name), ("of", "size")], pool.size());
     }
+}
+
+fn sessions(page: &mut Page, service: &Service) {
+    let (sessions, partitions) = service.fetch_sessions.size();
+    page.family("cutwater_fetch_sessions", Kind::Gauge, "Fetch sessions that are remembered.");
+    page.sample(&[], sessions);
+    page.family("cutwater_fetch_session_partitions", Kind::Gauge, "Partitions of all fetch sessions together.");
+    page.sample(&[], partitions);
 }
 
 fn log(page: &mut Page, service: &Service) {

@@ -5,7 +5,7 @@
 //! A shape is Kafka's message schema in short. Fields stand one behind the other: `b` one byte, `h` `i` `l` integers of 2, 4
 //! and 8 bytes, `u` a UUID, `s` a string, `y` bytes, `[x]` an array of plain `x`, `{ ... }` an array of structs. `3+:`,
 //! `0-2:` and `13:` before a field say in which versions it is there. `<0 x>` is a tagged field of number 0 that holds an `x`,
-//! and `( ... )` in it a struct; they may stand anywhere among the others. Whether strings are compact, and whether structs end
+//! and `( ... )` in it a struct; they may stand anywhere among the others. `?( ... )` is a struct that may be null. Whether strings are compact, and whether structs end
 //! with tagged fields, follows from the version alone. A test encodes every request in every version and has the guard
 //! read it to the last byte, so that no shape can differ from what `kafka-protocol` decodes.
 
@@ -77,6 +77,7 @@ pub const APIS: &[Api] = &[
     api(ApiKey::DescribeAcls, 1, 3, 2, "b s b s s b b"),
     api(ApiKey::DescribeConfigs, 1, 4, 4, "{ b s [s] } b 3+:b"),
     api(ApiKey::AlterConfigs, 0, 2, 2, "{ b s { s s } } b"),
+    api(ApiKey::DescribeLogDirs, 1, 4, 2, "{ s [i] }"),
     api(ApiKey::CreatePartitions, 0, 3, 2, "{ s i { [i] } } i b"),
     api(ApiKey::DeleteGroups, 0, 2, 2, "[s]"),
     api(ApiKey::IncrementalAlterConfigs, 0, 1, 1, "{ b s { s b s } } b"),
@@ -86,6 +87,7 @@ pub const APIS: &[Api] = &[
     api(ApiKey::DescribeProducers, 0, 0, 0, "{ s [i] }"),
     api(ApiKey::DescribeTransactions, 0, 0, 0, "[s]"),
     api(ApiKey::ListTransactions, 0, 2, 0, "[s] [l] 1+:l 2+:s"),
+    api(ApiKey::DescribeTopicPartitions, 0, 0, 0, "{ s } i ?(s i)"),
 ];
 
 /// The API of a key, if it is served.

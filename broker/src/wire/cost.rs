@@ -61,6 +61,9 @@ const ELEMENT_BYTES: usize = largest!(
     list_partition_reassignments_request::ListPartitionReassignmentsTopics,
     offset_delete_request::OffsetDeleteRequestTopic,
     describe_producers_request::TopicRequest,
+    describe_log_dirs_request::DescribableLogDirTopic,
+    describe_topic_partitions_request::TopicRequest,
+    consumer_group_heartbeat_request::TopicPartitions,
     StrBytes,
 );
 

@@ -98,6 +98,8 @@ pub(super) enum Field<'a> {
     Tagged(u32, &'a str),
     /// A struct on its own, which only tagged fields hold.
     Struct(&'a str),
+    /// A byte that says whether a struct follows it.
+    Nullable(&'a str),
 }
 
 impl<'a> Iterator for Fields<'a> {
@@ -119,6 +121,10 @@ impl<'a> Iterator for Fields<'a> {
                 '{' => Field::Structs(self.enclosed('{', '}')),
                 '[' => Field::Plain(self.enclosed('[', ']')),
                 '(' => Field::Struct(self.enclosed('(', ')')),
+                '?' => {
+                    self.rest = &self.rest[1..];
+                    Field::Nullable(self.enclosed('(', ')'))
+                }
                 '<' => tagged(self.enclosed('<', '>')),
                 _ => {
                     self.rest = &self.rest[1..];
@@ -221,6 +227,11 @@ impl<'a> Reader<'a> {
                 Ok(())
             }
             Field::Struct(shape) => self.structure(shape),
+            Field::Nullable(shape) => match self.take(1)? {
+                // As `kafka-protocol` reads it: anything but 1 is null.
+                [1] => self.structure(shape),
+                _ => Ok(()),
+            },
             // Not in its place but behind all others, in `tags`.
             Field::Tagged(..) => Ok(()),
         }
@@ -252,6 +263,7 @@ impl<'a> Reader<'a> {
     fn least(&self, field: Field<'_>) -> usize {
         match field {
             Field::Fixed(bytes) => bytes,
+            Field::Nullable(_) => 1,
             Field::Tagged(..) => 0,
             _ if self.flexible => 1,
             Field::String => 2,

@@ -185,6 +185,13 @@ impl Writer<'_, '_> {
                 }
             }
             Field::Struct(shape) => self.structure(shape),
+            Field::Nullable(shape) => {
+                let is_there = self.choices.one_in(2);
+                self.out.push(if is_there { 1 } else { self.choices.byte() });
+                if is_there {
+                    self.structure(shape);
+                }
+            }
             // Behind the others.
             Field::Tagged(..) => {}
         }

@@ -205,6 +205,15 @@ pub(crate) fn body(api: &Api, version: i16) -> Bytes {
             let request = ListTransactionsRequest::default().with_state_filters(vec![text("Ongoing")]);
             request.with_producer_id_filters(vec![ProducerId(1)])
         }),
+        ApiKey::DescribeLogDirs => encode(v, {
+            let topic = describe_log_dirs_request::DescribableLogDirTopic::default().with_partitions(vec![0, 1]);
+            DescribeLogDirsRequest::default().with_topics(Some(vec![topic]))
+        }),
+        ApiKey::DescribeTopicPartitions => encode(v, {
+            let topic = describe_topic_partitions_request::TopicRequest::default().with_name(TopicName(text("t")));
+            let cursor = describe_topic_partitions_request::Cursor::default().with_topic_name(TopicName(text("t")));
+            DescribeTopicPartitionsRequest::default().with_topics(vec![topic]).with_cursor(Some(cursor))
+        }),
         other => panic!("{other:?} has no sample"),
     }
 }

@@ -94,6 +94,10 @@ final class Tools {
         Files.delete(json);
         contains(run("", TOOLS + "GetOffsetShell", "--bootstrap-server", at, "--topic", topic, "--time", "earliest"), topic + ":0:" + first, topic + ":1:0");
 
+        String dirs = run("", TOOLS + "LogDirsCommand", "--bootstrap-server", at, "--describe", "--topic-list", topic);
+        contains(dirs, "\"partition\":\"" + topic + "-0\"", "\"partition\":\"" + topic + "-1\"", "\"error\":null", "\"isFuture\":false");
+        Check.that(!dirs.contains("\"size\":0,"), "both partitions have bytes: " + dirs);
+
         run("", "kafka.admin.ConfigCommand", "--bootstrap-server", at, "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", "retention.bytes=1000000");
         contains(run("", "kafka.admin.ConfigCommand", "--bootstrap-server", at, "--describe", "--entity-type", "topics", "--entity-name", topic), "retention.bytes=1000000", "retention.ms=7200000");
         run("", "kafka.admin.ConfigCommand", "--bootstrap-server", at, "--alter", "--entity-type", "topics", "--entity-name", topic, "--delete-config", "retention.bytes");

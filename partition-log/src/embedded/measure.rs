@@ -19,6 +19,11 @@ impl Log {
         self.inner.shared.writes.read()
     }
 
+    /// The directory that it lies in.
+    pub fn dir(&self) -> &std::path::Path {
+        &self.inner.shared.dir
+    }
+
     /// Bytes of a partition's log files. What is durable in the write-ahead log alone comes to them a little later
     /// ([`Status::unmaterialised_bytes`](crate::Status::unmaterialised_bytes)).
     ///
