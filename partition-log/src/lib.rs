@@ -60,6 +60,7 @@ mod materialise;
 mod producer;
 mod recover;
 mod segments;
+mod spares;
 mod view;
 mod wal;
 
@@ -72,7 +73,7 @@ pub use embedded::lookup::{FoundOffset, OffsetSpec};
 pub use embedded::owner::{AbortOutcome, CommitOutcome, Owner};
 pub use embedded::producer::{AppendTicket, BatchSource, Producer};
 pub use embedded::raw::{RawFetch, Watch};
-pub use embedded::transaction::{Prepared, Txn};
+pub use embedded::transaction::{CommitTicket, Prepared, Txn};
 pub use error::{
     AbortError, AppendError, ClaimError, CloseError, CommitError, Down, Fenced, FetchError, OpenError, OutcomeUnknown,
     PrepareError, ProduceError, TopicError, TxnError,

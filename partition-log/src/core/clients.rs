@@ -17,6 +17,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use super::apply::{Inconsistent, LAST_EPOCH, inconsistent};
 use super::decide::How;
@@ -36,8 +37,8 @@ const ID_BYTES_MAX: usize = 4096;
 /// Whose a live transaction is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// An owner's, by its full name.
-    Owner(TxnId),
+    /// An owner's, by its full name, which all that is known of it shares.
+    Owner(Arc<TxnId>),
     /// A client's, by its transactional id.
     Client(String),
 }

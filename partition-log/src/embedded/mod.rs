@@ -287,8 +287,8 @@ impl Log {
         let listed = core.state.owners.iter().map(|(id, owner)| OwnerInfo {
             id: *id,
             attempt: owner.attempt,
-            live: owner.live.keys().cloned().collect(),
-            outcomes: owner.outcomes.iter().map(|(id, outcome)| (id.clone(), *outcome)).collect(),
+            live: owner.live.keys().map(|id| TxnId::clone(id)).collect(),
+            outcomes: owner.outcomes.iter().map(|(id, outcome)| (TxnId::clone(id), *outcome)).collect(),
         });
         listed.collect()
     }
