@@ -47,6 +47,7 @@ pub mod look;
 pub mod meter;
 pub mod offset;
 pub mod owner;
+pub mod remote;
 pub mod segment;
 pub mod status;
 pub mod topic;
@@ -76,7 +77,7 @@ pub use embedded::raw::{RawFetch, Watch};
 pub use embedded::transaction::{CommitTicket, Prepared, Txn};
 pub use error::{
     AbortError, AppendError, ClaimError, CloseError, CommitError, Down, Fenced, FetchError, OpenError, OutcomeUnknown,
-    PrepareError, ProduceError, TopicError, TxnError,
+    PrepareError, ProduceError, Sent, TopicError, TxnError,
 };
 pub use group::{GroupError, GroupOffset, GroupOffsets, OffsetCommit};
 pub use offset::{Offset, PartitionOffsets};

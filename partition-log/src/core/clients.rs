@@ -25,7 +25,7 @@ use super::{END_ENTRY_BYTES, State, TxnPhase, TxnState, ended_bytes};
 use crate::client::{ClientError, ClientProducer};
 use crate::codec::{Cursor, Malformed, Put};
 use crate::config::LogLimits;
-use crate::owner::TxnId;
+use crate::owner::{OwnerId, TxnId};
 use crate::topic::TopicPartition;
 use crate::wal::frame::{Entry, Outcome};
 
@@ -83,6 +83,14 @@ pub(crate) struct ClientState {
 pub(crate) enum Entrance<'a> {
     /// From this process: an owner's, or anybody's outside of transactions.
     Inside,
+    /// From an attempt of an owner in another process: its own transactions', or outside of transactions, and only while no newer
+    /// attempt has claimed the log.
+    Attempt {
+        /// The owner.
+        owner: OwnerId,
+        /// The attempt.
+        attempt: u64,
+    },
     /// From a client.
     Client {
         /// The transactional id that it names.

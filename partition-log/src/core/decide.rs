@@ -7,7 +7,7 @@ use super::clients::{Entrance, Whose};
 use super::{END_ENTRY_BYTES, PRODUCER_BLOCK, State, TxnPhase, TxnState, ended_bytes};
 use crate::batch::BatchHeader;
 use crate::config::LogLimits;
-use crate::error::{AbortError, AppendError, ClaimError, CommitError, Fenced, PrepareError, TxnError};
+use crate::error::{AbortError, AppendError, ClaimError, CommitError, Fenced, PrepareError, Sent, TxnError};
 use crate::owner::{OwnerId, TxnId, TxnName};
 use crate::producer::{SequenceError, Verdict, last_sequence, validate};
 use crate::topic::{NAME_BYTES_MAX, TopicPartition, check_name};
@@ -98,6 +98,9 @@ impl State {
         bytes: usize,
         limits: &LogLimits,
     ) -> Result<AppendPlan, AppendError> {
+        if let Entrance::Attempt { owner, attempt } = entrance {
+            self.check_attempt(owner, attempt)?;
+        }
         let partition = self.partition(at).ok_or(AppendError::UnknownPartition { at })?;
         let mut before = Vec::new();
         if header.has_producer() {
@@ -137,7 +140,7 @@ impl State {
         }
         let none = || AppendError::NoTransaction { producer, epoch };
         let begin = match entrance {
-            Entrance::Inside => None,
+            Entrance::Inside | Entrance::Attempt { .. } => None,
             Entrance::Client { id, implicit, wall } => {
                 let (known, client) = self.client_of(producer).ok_or_else(none)?;
                 if id != Some(known.as_str()) {
@@ -157,6 +160,8 @@ impl State {
         let txn = live.filter(|txn| txn.epoch == epoch).ok_or_else(none)?;
         match (&txn.whose, entrance) {
             (Whose::Owner(id), Entrance::Inside) => self.check_attempt(id.owner, id.attempt)?,
+            // The attempt is the newest one; the transaction may be another owner's, or an older attempt's that stayed prepared.
+            (Whose::Owner(id), Entrance::Attempt { owner, attempt }) if (id.owner, id.attempt) == (owner, attempt) => {}
             (Whose::Client(_), Entrance::Client { implicit, .. }) => {
                 let announced = txn.declared.contains(&at) || txn.partitions.contains_key(&at);
                 if !implicit && !announced {
@@ -272,6 +277,35 @@ impl State {
             return Err(PrepareError::TooLarge { id: id.clone(), bytes, limit: limits.end_bytes_max });
         }
         Ok(Entry::Prepare { producer, wall })
+    }
+
+    /// As [`State::plan_prepare`] for a writer that may have missed an answer: nothing to do if that is done already, and refused
+    /// unless the transaction holds exactly what the writer sent.
+    pub(crate) fn plan_prepare_whole(
+        &self,
+        id: &TxnId,
+        sent: Sent,
+        wall: i64,
+        limits: &LogLimits,
+    ) -> Result<Option<Entry>, PrepareError> {
+        self.check_attempt(id.owner, id.attempt)?;
+        let (_, txn) = self.live(id).ok_or_else(|| PrepareError::NotOpen { id: id.clone() })?;
+        let found = Sent { bytes: txn.bytes, records: txn.records };
+        if found != sent {
+            return Err(PrepareError::Incomplete { id: id.clone(), found, sent });
+        }
+        match txn.phase {
+            TxnPhase::Prepared => Ok(None),
+            TxnPhase::Open => self.plan_prepare(id, wall, limits).map(Some),
+        }
+    }
+
+    /// As [`State::plan_begin`] for a writer that may have missed an answer: what it began before, and has put nothing in yet, is
+    /// begun already.
+    pub(crate) fn find_begun(&self, id: &TxnId) -> Result<Option<(i64, i16)>, Fenced> {
+        self.check_attempt(id.owner, id.attempt)?;
+        let empty = |txn: &&TxnState| txn.phase == TxnPhase::Open && txn.partitions.is_empty();
+        Ok(self.live(id).filter(|(_, txn)| empty(txn)).map(|(producer, txn)| (producer, txn.epoch)))
     }
 
     pub(super) fn live(&self, id: &TxnId) -> Option<(i64, &TxnState)> {

@@ -13,7 +13,7 @@ use crate::wal::frame::Outcome;
 /// The right of one attempt to write as its owner, until a newer attempt claims the log. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Owner {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
     id: OwnerId,
     attempt: u64,
 }

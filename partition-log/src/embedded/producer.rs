@@ -69,6 +69,11 @@ impl Sequences {
         Sequences { producer, epoch, transactional, next: HashMap::new() }
     }
 
+    /// The producer id and epoch that it stamps batches with.
+    pub(crate) fn producer(&self) -> (i64, i16) {
+        (self.producer, self.epoch)
+    }
+
     /// Stamps a batch with the next sequence of `at`; a builder gets memory for its next batch from `spares`.
     pub(crate) fn stamp(
         &self,

@@ -17,7 +17,7 @@ use crate::topic::{TopicId, TopicPartition};
 pub struct Txn {
     pub(super) inner: Arc<Inner>,
     pub(super) id: Arc<TxnId>,
-    sequences: Sequences,
+    pub(super) sequences: Sequences,
     bytes: u64,
     records: u64,
 }
