@@ -220,6 +220,25 @@ fn topics_are_found_and_made_and_known_to_kafka_clients_by_the_same_uuid() {
     assert_eq!(made.partitions.len(), 3);
     assert_eq!(ask(&mut client, &new(3)), Answer::Topic(Some(made.clone())));
     assert_eq!(refused(ask(&mut client, &new(2))), Why::Invalid);
+    // Many at once, as the workers of a job ask: whoever hears of it can use it.
+    for round in 0..20 {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let (mut client, name) = (served.client(), format!("together-{round}"));
+                    let found = match ask(&mut client, &Request::Topic { name: name.clone() }) {
+                        Answer::Topic(Some(found)) => found,
+                        Answer::Topic(None) => match ask(&mut client, &Request::TopicOrNew { name, partitions: 2 }) {
+                            Answer::Topic(Some(made)) => made,
+                            other => panic!("{other:?}"),
+                        },
+                        other => panic!("{other:?}"),
+                    };
+                    assert_eq!(found.partitions.len(), 2);
+                });
+            }
+        });
+    }
     let topic = metadata_request::MetadataRequestTopic::default().with_name(Some(name("out")));
     let metadata = client.ask(12, MetadataRequest::default().with_topics(Some(vec![topic])));
     assert_eq!(metadata.topics[0].topic_id.as_u128(), made.uuid);

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use cutwater_partition_log::remote::{
     API_KEY, API_VERSION, Answer, Ask, AttemptOf, PAGE, Refusal, RemoteTopic, Request, Why,
 };
-use cutwater_partition_log::{FetchError, Topic, TxnName};
+use cutwater_partition_log::{Topic, TxnName};
 use kafka_protocol::protocol::StrBytes;
 
 use crate::service::{Caller, Reply, Service};
@@ -97,20 +97,24 @@ fn frame_of(correlation: i32, answered: Result<Answer, Refusal>) -> Reply {
 }
 
 fn topic(service: &Service, name: &str) -> Result<Answer, Refusal> {
-    Ok(Answer::Topic(service.log.topic(name).map(|topic| place(service, topic)).transpose()?))
+    Ok(Answer::Topic(service.log.topic(name).and_then(|topic| place(service, topic))))
 }
 
 fn topic_or_new(service: &Service, name: &str, partitions: u32) -> Result<Answer, Refusal> {
     service.log.create_topic_if_absent(name, partitions)?;
-    topic(service, name)
+    match topic(service, name)? {
+        Answer::Topic(None) => {
+            Err(Refusal::new(Why::Invalid, &format!("topic {name:?} was deleted as soon as it was made")))
+        }
+        there => Ok(there),
+    }
 }
 
-fn place(service: &Service, topic: Topic) -> Result<RemoteTopic, Refusal> {
-    let offsets = |partition| service.log.offsets(topic.id, partition);
-    let partitions = (0..topic.partitions).map(offsets).collect::<Result<_, _>>();
-    // Deleted in between, most likely.
-    let partitions = partitions.map_err(|e: FetchError| Refusal::new(Why::Invalid, &e))?;
-    Ok(RemoteTopic { id: topic.id, uuid: topic_ids::uuid(topic.id, &topic.name).as_u128(), partitions })
+/// A topic that somebody creates at this moment isn't there before it is durable; one that is being deleted isn't any more.
+fn place(service: &Service, topic: Topic) -> Option<RemoteTopic> {
+    let offsets = |partition| service.log.offsets(topic.id, partition).ok();
+    let partitions = (0..topic.partitions).map(offsets).collect::<Option<_>>()?;
+    Some(RemoteTopic { id: topic.id, uuid: topic_ids::uuid(topic.id, &topic.name).as_u128(), partitions })
 }
 
 fn attempt(service: &Service, of: AttemptOf, ask: Ask) -> Result<Answer, Refusal> {
