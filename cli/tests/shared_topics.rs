@@ -213,9 +213,11 @@ fn a_job_that_is_stopped_and_overtaken_is_fenced_through_the_broker() {
     let address = free_port();
     let _broker = broker(dir.path(), &address);
     let _count = job("count", dir.path(), &address, SALES, 0);
-    let mut old = start("sell", dir.path(), &address, SALES, 8_000);
+    let mut old = start("sell", dir.path(), &address, SALES, 1_000);
     until("the first sale", || lines(&address, "sales").len() > 100);
     signal(&old, Signal::STOP);
+    let stopped_at = lines(&address, "sales").len() as u64;
+    assert!(stopped_at < SALES, "it was stopped too late: {stopped_at} sales");
     let mut new = start("sell", dir.path(), &address, SALES, 20_000);
     let status = wait(&mut new, "the process that took over");
     assert_eq!(status.code(), Some(Exit::Done as i32), "the process that took over");
