@@ -32,7 +32,7 @@ pub fn committed(address: &str, topic: &str, partition: i32) -> Vec<String> {
 fn read(address: &str, topic: &str, partition: i32) -> Option<Vec<String>> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
-    let (mut from, mut values) = (0, vec![]);
+    let (mut from, mut values, mut until) = (0, vec![], None);
     loop {
         let response = fetch(&mut stream, topic, partition, from)?;
         let data = &response.responses[0].partitions[0];
@@ -40,6 +40,8 @@ fn read(address: &str, topic: &str, partition: i32) -> Option<Vec<String>> {
             return Some(values);
         }
         assert_eq!(data.error_code, 0, "{topic} {partition} at {from}");
+        // As of the first answer: whoever writes all the time would be followed for ever.
+        let until = *until.get_or_insert(data.last_stable_offset);
         let mut records = data.records.clone().unwrap_or_default();
         let end = from;
         // Kafka's own way: aborted producers by their first offset, until their marker.
@@ -64,7 +66,7 @@ fn read(address: &str, topic: &str, partition: i32) -> Option<Vec<String>> {
             }
             from = last + 1;
         }
-        if from == end {
+        if from == end || from >= until {
             return Some(values);
         }
     }
