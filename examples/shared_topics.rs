@@ -44,17 +44,18 @@ fn main() -> ExitCode {
     }
 }
 
-pub const SHOPS: u64 = 8;
+/// How many shops there are.
+pub(crate) const SHOPS: u64 = 8;
 
 /// Makes sales, of one shop after the other. A line of the topic `sales` is a shop and the number of the sale in it.
-pub fn sell(job: &Job, sales: u64, rate: u64) -> Result<(), BuildError> {
+pub(crate) fn sell(job: &Job, sales: u64, rate: u64) -> Result<(), BuildError> {
     let made = generate(job, sales, |n| format!("{} {}", n % SHOPS, n / SHOPS)).in_splits(2).per_second(rate);
     job.source("made", made).sink("sales", job.log().write("sales").partitions(2).key_into(shop));
     Ok(())
 }
 
 /// Counts the sales of each shop, for ever. A line of the topic `counts` is a shop and how many sales it has had.
-pub fn count(job: &Job) -> Result<(), BuildError> {
+pub(crate) fn count(job: &Job) -> Result<(), BuildError> {
     let log = job.log();
     // Either job may be the first one: both say how many partitions the topic has.
     let sales = job.source("sales", log.read("sales").partitions(2));
