@@ -6,10 +6,14 @@
 //! `.. -- --paired N [--records N]` compares exactly-once with at-least-once alone, N pairs of runs in turn: what the difference of the two
 //! guarantees is can't be seen in a table whose rows stray by a tenth.
 //!
+//! A second table says what one checkpoint takes beside its floor: copying as many bytes once, writing them past the system's cache, and
+//! syncing them, with nothing else.
+//!
 //! For a profile, one contender alone: `.. -- --workers 1 --only 4` (they are numbered from 1 in the order of the table).
 
 #![expect(clippy::print_stdout, reason = "a measurement prints its figures")]
 
+use std::io::IoSlice;
 use std::time::Duration;
 
 use cutwater_benches::{Figure, UniformKeys, machine, measure, spread, table};
@@ -21,6 +25,7 @@ use cutwater_engine::observe::Control;
 use cutwater_engine::state::Table;
 use cutwater_engine::worker::run;
 use cutwater_operators::prelude::*;
+use cutwater_platform::{AlignedBuf, Files, Open, OsFiles};
 use timely::container::CapacityContainerBuilder;
 use timely::dataflow::channels::pact::Exchange;
 use timely::dataflow::operators::generic::OutputBuilderSession;
@@ -53,20 +58,23 @@ fn main() {
             paired(workload, workers, pairs);
             continue;
         }
-        let contenders: [(&str, &dyn Fn() -> Figure); 7] = [
-            ("plain timely", &|| plain(workload, workers)),
+        let contenders: [(&str, &dyn Fn() -> Run); 8] = [
+            ("plain timely", &|| plain(workload, workers).into()),
             ("no checkpoints", &|| count_at_end(workload, workers, Guarantee::AtMostOnce)),
             ("at-least-once, 1 s", &|| count_at_end(workload, workers, at_least_once(1000))),
             ("exactly-once, 1 s", &|| count_at_end(workload, workers, every(1000))),
             ("exactly-once, 100 ms", &|| count_at_end(workload, workers, every(100))),
+            ("exactly-once, 10 ms", &|| count_at_end(workload, workers, every(10))),
             ("exactly-once, 1 s, running count", &|| running(workload, workers, every(1000))),
             ("no checkpoints, running count", &|| running(workload, workers, Guarantee::AtMostOnce)),
         ];
         if let Some((name, contender)) = only.and_then(|n| contenders.get(n - 1)) {
             for _ in 0..rounds {
-                let Figure { wall, cpu } = contender();
+                let Run { figure: Figure { wall, cpu }, checkpoints, bytes } = contender();
                 let (ns, rate) = (cpu.as_nanos() as f64 / records as f64, records as f64 / wall.as_secs_f64() / 1e6);
-                println!("{name}: {ns:.1} ns/record, {rate:.1} Mrec/s");
+                println!(
+                    "{name}: {ns:.1} ns/record, {rate:.1} Mrec/s, {checkpoints} checkpoints of {bytes} bytes in all"
+                );
             }
             continue;
         }
@@ -74,24 +82,26 @@ fn main() {
         let mut figures = vec![vec![]; contenders.len()];
         for round in 0..=rounds {
             for (contender, figures) in contenders.iter().zip(&mut figures) {
-                let figure = (contender.1)();
+                let run = (contender.1)();
                 if round > 0 {
-                    figures.push(figure);
+                    // Of the same bytes, a moment later.
+                    figures.push((run, floor(&run)));
                 }
             }
         }
+        let runs: Vec<Vec<Run>> =
+            figures.iter().map(|f: &Vec<(Run, Figure)>| f.iter().map(|f| f.0).collect()).collect();
         let mut rows = vec![
             ["", "CPU ns/record", "min", "max", "Mrec/s wall", "CPU ratio to plain", "to no checkpoints"]
                 .map(String::from)
                 .to_vec(),
         ];
-        let ns = |f: &Figure| f.cpu.as_nanos() as f64 / records as f64;
+        let ns = |r: &Run| r.figure.cpu.as_nanos() as f64 / records as f64;
         for (i, (name, _)) in contenders.iter().enumerate() {
-            let cpu = spread(figures[i].iter().map(ns));
-            let rate = spread(figures[i].iter().map(|f| records as f64 / f.wall.as_secs_f64() / 1e6));
+            let cpu = spread(runs[i].iter().map(ns));
+            let rate = spread(runs[i].iter().map(|r| records as f64 / r.figure.wall.as_secs_f64() / 1e6));
             // Work per CPU second, as a ratio within each round.
-            let against =
-                |other: usize| spread(figures[i].iter().zip(&figures[other]).map(|(a, b)| ns(b) / ns(a))).median;
+            let against = |other: usize| spread(runs[i].iter().zip(&runs[other]).map(|(a, b)| ns(b) / ns(a))).median;
             rows.push(vec![
                 (*name).to_string(),
                 format!("{:.1}", cpu.median),
@@ -103,15 +113,89 @@ fn main() {
             ]);
         }
         println!("\n{workers} worker(s)\n{}", table(&rows));
+        let names: Vec<&str> = contenders.iter().map(|(name, _)| *name).collect();
+        println!("{}", table(&of_checkpoints(&names, &figures, 1)));
     }
+}
+
+/// What a checkpoint takes, beside its floor; `without` is the contender without checkpoints.
+fn of_checkpoints(names: &[&str], figures: &[Vec<(Run, Figure)>], without: usize) -> Vec<Vec<String>> {
+    let title =
+        ["a checkpoint", "a run has", "MB each", "CPU ms each", "floor, CPU ms", "floor, ratio to no checkpoints"];
+    let mut rows = vec![title.map(String::from).to_vec()];
+    let cpu = |figure: &Figure| figure.cpu.as_secs_f64() * 1e3;
+    for (name, figures_of) in names.iter().zip(figures).filter(|(_, f)| f.iter().all(|f| f.0.checkpoints > 1)) {
+        if name.ends_with("running count") {
+            continue;
+        }
+        let each = |of: &dyn Fn(&Run, &Figure, &Run) -> f64| {
+            spread(figures_of.iter().zip(&figures[without]).map(|((run, floor), (without, _))| of(run, floor, without)))
+                .median
+        };
+        let count = |run: &Run| run.checkpoints as f64;
+        rows.push(vec![
+            (*name).to_string(),
+            format!("{:.0}", each(&|run, _, _| count(run))),
+            format!("{:.1}", each(&|run, _, _| run.bytes as f64 / count(run) / 1e6)),
+            format!("{:.1}", each(&|run, _, without| (cpu(&run.figure) - cpu(&without.figure)) / count(run))),
+            format!("{:.1}", each(&|run, floor, _| cpu(floor) / count(run))),
+            format!("{:.2}x", each(&|_, floor, without| cpu(&without.figure) / (cpu(&without.figure) + cpu(floor)))),
+        ]);
+    }
+    rows
+}
+
+/// A run, and the checkpoints that it took.
+#[derive(Clone, Copy)]
+struct Run {
+    figure: Figure,
+    checkpoints: u64,
+    /// Of all state files.
+    bytes: u64,
+}
+
+impl From<Figure> for Run {
+    fn from(figure: Figure) -> Run {
+        Run { figure, checkpoints: 0, bytes: 0 }
+    }
+}
+
+/// As many checkpoints of as many bytes with nothing but what no checkpoint can do without: one copy of the bytes, one write past the
+/// system's cache, one sync.
+fn floor(run: &Run) -> Figure {
+    const BLOCK: usize = 256 * 1024;
+    if run.checkpoints == 0 {
+        return Figure::default();
+    }
+    let blocks = (run.bytes / run.checkpoints) as usize / BLOCK;
+    let state = vec![1u8; blocks * BLOCK];
+    let mut copies: Vec<AlignedBuf> = (0..blocks).map(|_| AlignedBuf::with_capacity(BLOCK)).collect();
+    copies.iter_mut().for_each(|copy| copy.grow_with_zeros(BLOCK));
+    let (dir, files) = (tempfile::tempdir().expect("a temporary directory"), OsFiles::new());
+    let name = |n: u64| dir.path().join(n.to_string());
+    measure(|| {
+        for n in 0..run.checkpoints {
+            for (copy, part) in copies.iter_mut().zip(state.chunks(BLOCK)) {
+                copy.clear();
+                copy.extend_from_slice(part);
+            }
+            let parts: Vec<IoSlice<'_>> = copies.iter().map(|copy| IoSlice::new(copy.as_slice())).collect();
+            let file = files.open(&name(n), Open::CreateNew).expect("creatable");
+            file.write_past_cache_at(&parts, 0).expect("written");
+            file.sync_data().expect("synced");
+            if n >= 3 {
+                files.remove_file(&name(n - 3)).expect("it was there");
+            }
+        }
+    })
 }
 
 /// Exactly-once against at-least-once, run after run in turn; which comes first changes from pair to pair, so that a machine
 /// that slows down is unjust to both.
 fn paired(workload: UniformKeys, workers: usize, pairs: u64) {
     let records = workload.splits * workload.per_split;
-    let exactly = || count_at_end(workload, workers, every(1000)).cpu.as_secs_f64();
-    let at_least = || count_at_end(workload, workers, at_least_once(1000)).cpu.as_secs_f64();
+    let exactly = || count_at_end(workload, workers, every(1000)).figure.cpu.as_secs_f64();
+    let at_least = || count_at_end(workload, workers, at_least_once(1000)).figure.cpu.as_secs_f64();
     exactly();
     at_least();
     let ratios = (0..pairs).map(|pair| {
@@ -139,11 +223,16 @@ fn paired(workload: UniformKeys, workers: usize, pairs: u64) {
 }
 
 fn every(ms: u64) -> Guarantee {
-    Guarantee::ExactlyOnce(Snapshots::every(Duration::from_millis(ms)))
+    Guarantee::ExactlyOnce(remembered(ms))
 }
 
 fn at_least_once(ms: u64) -> Guarantee {
-    Guarantee::AtLeastOnce(Snapshots::every(Duration::from_millis(ms)))
+    Guarantee::AtLeastOnce(remembered(ms))
+}
+
+/// Each checkpoint of the run is remembered, so that they can be counted.
+fn remembered(ms: u64) -> Snapshots {
+    Snapshots { history: 100_000, ..Snapshots::every(Duration::from_millis(ms)) }
 }
 
 fn job(
@@ -151,25 +240,28 @@ fn job(
     workers: usize,
     guarantee: Guarantee,
     build: impl Fn(&Job, UniformKeys) -> Result<(), BuildError> + Send + Sync + 'static,
-) -> Figure {
+) -> Run {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut options = Options::new("keyed-count", dir.path());
     options.workers = workers;
     options.guarantee = guarantee;
-    measure(|| {
+    let (mut checkpoints, mut bytes) = (0, 0);
+    let figure = measure(|| {
         let report = run(move |job| build(job, workload), &options, &Control::new()).expect("it runs");
         report.assert_balanced();
-    })
+        (checkpoints, bytes) = (report.committed, report.history.iter().map(|taken| taken.bytes).sum());
+    });
+    Run { figure, checkpoints, bytes }
 }
 
-fn count_at_end(workload: UniformKeys, workers: usize, guarantee: Guarantee) -> Figure {
+fn count_at_end(workload: UniformKeys, workers: usize, guarantee: Guarantee) -> Run {
     job(workload, workers, guarantee, |job, workload| {
         job.source("keys", workload).key_value(|key| (key, ())).count_at_end("count").discard();
         Ok(())
     })
 }
 
-fn running(workload: UniformKeys, workers: usize, guarantee: Guarantee) -> Figure {
+fn running(workload: UniformKeys, workers: usize, guarantee: Guarantee) -> Run {
     job(workload, workers, guarantee, |job, workload| {
         job.source("keys", workload).key_value(|key| (key, ())).count("count").discard();
         Ok(())

@@ -220,6 +220,76 @@ fn every_flipped_bit_and_every_truncation_of_a_state_file_is_refused() {
     reread(&world, &file, &[&bytes[..], &[0]].concat()).expect_err("added to");
 }
 
+/// A state of several blocks, and its file.
+fn large(world: &World) -> (StateFile, Vec<u8>) {
+    let mut state: State<u64, String> = State::new(name("names"), 1);
+    for key in 0..5 {
+        state.insert(key, format!("{key}").repeat(300_000));
+    }
+    let file = world.write(1, &mut state, StateFileKind::Base).expect("a base");
+    let path = format!("checkpoints/state/{}", file.name);
+    let bytes = world.platform.files.read(path.as_ref(), 1 << 22).expect("readable");
+    (file, bytes)
+}
+
+#[test]
+fn a_large_state_is_written_in_whole_units_and_every_kind_of_damage_to_it_is_refused() {
+    const UNIT: usize = 4096;
+    let (_sim, world) = world();
+    let (file, bytes) = large(&world);
+    assert_eq!((bytes[8], bytes.len() % UNIT, bytes.len() as u64), (4, 0, file.bytes), "format 4");
+    assert_eq!(reread(&world, &file, &bytes).expect("whole"), 5);
+    // In the header, the zeros behind it, each block's header, payload and padding, the zeros before the footer, and the footer.
+    let block = (16 + 300_000 + 18usize).next_multiple_of(UNIT);
+    assert_eq!(bytes.len(), UNIT + 5 * block + UNIT);
+    let in_block = [0, 5, 9, 16, 200_000, 16 + 300_000, block - 1];
+    let blocks = (0..5).flat_map(|n| in_block.map(|at| UNIT + n * block + at));
+    let ends = [0, 9, 13, 17, 30, UNIT - 1, bytes.len() - UNIT, bytes.len() - 49, bytes.len() - 48, bytes.len() - 1];
+    for at in blocks.chain(ends) {
+        let mut bad = bytes.clone();
+        bad[at] ^= 0x10;
+        let error = reread(&world, &file, &bad).expect_err("damaged");
+        assert!(error.to_string().contains(&file.name), "byte {at}: {error}");
+    }
+    for len in [0, UNIT - 1, UNIT, 2 * UNIT, UNIT + block, bytes.len() - UNIT, bytes.len() - 48, bytes.len() - 1] {
+        // Also when the manifest agrees about the length: the file must notice by itself.
+        for expected in [file.bytes, len as u64] {
+            let expected = StateFile { bytes: expected, ..file.clone() };
+            reread(&world, &expected, &bytes[..len]).expect_err("cut short");
+        }
+    }
+    let longer = [&bytes[..], &[0; UNIT]].concat();
+    reread(&world, &file, &longer).expect_err("added to");
+    reread(&world, &StateFile { bytes: longer.len() as u64, ..file.clone() }, &longer).expect_err("added to");
+    let mut swapped = bytes.clone();
+    swapped.copy_within(UNIT + block..UNIT + 2 * block, UNIT);
+    swapped[UNIT + block..UNIT + 2 * block].copy_from_slice(&bytes[UNIT..UNIT + block]);
+    reread(&world, &file, &swapped).expect_err("not where it belongs");
+}
+
+#[test]
+fn large_states_are_exact_checkpoint_after_checkpoint_with_the_memory_of_the_one_before() {
+    let (_sim, world) = world();
+    let (mut state, mut random) = (counts(), SplitMix::new(5));
+    let mut chain = Chain::new(name("counts"), state.schema());
+    for checkpoint in 1..=5u64 {
+        // Few in the last but one: the memory is let go, and taken anew.
+        for _ in 0..if checkpoint == 4 { 100 } else { 150_000 } {
+            state.update(&random.below(100_000), |n| *n += checkpoint);
+        }
+        let at_barrier = contents(&state);
+        let kind = if checkpoint % 2 == 0 { StateFileKind::Delta } else { StateFileKind::Base };
+        let frozen = frozen(&mut state, kind);
+        let written = write((&world.store, world.owner, &world.platform), origin(checkpoint, 1, 0), frozen);
+        chain.push(written).expect("nothing was lost");
+        let mut restored = counts();
+        for file in &chain.to_ref().files {
+            load(&world.store, file, &mut restored, &ownership(1, 0)).expect("whole");
+        }
+        assert!(contents(&restored) == at_barrier, "checkpoint {checkpoint}");
+    }
+}
+
 #[test]
 fn a_file_that_is_whole_but_not_the_named_one_is_refused() {
     let (_sim, world) = world();

@@ -223,6 +223,15 @@ pub trait File: Send + Sync + fmt::Debug {
     /// # Errors
     /// `InvalidInput` when something isn't aligned; the operating system's. After an error it is unknown what was written.
     fn write_synced_at(&self, blocks: &[u8], offset: u64) -> io::Result<()>;
+    /// Writes all of `parts`, one behind the other, leaving no copy in the system's cache where the system can do without: for bytes
+    /// that nobody will read soon. Not durable until synced. Memory, offset and lengths are multiples of
+    /// [`BLOCK_BYTES`](crate::BLOCK_BYTES); the default writes through the cache.
+    ///
+    /// # Errors
+    /// The operating system's; a part may have been written.
+    fn write_past_cache_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        self.write_all_vectored_at(parts, offset)
+    }
     /// Cuts or extends (with zeros) to `len` bytes.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ impl OsFiles {
 
 impl Files for OsFiles {
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(OsFile { file: options(how).open(path)?, direct: OnceLock::new() }))
+        Ok(Arc::new(OsFile { file: options(how).open(path)?, direct: OnceLock::new(), past_cache: OnceLock::new() }))
     }
 
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
@@ -86,7 +86,7 @@ impl Files for OsFiles {
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         let file = options(Open::Create).open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(OsLock(OsFile { file, direct: OnceLock::new() })))),
+            Ok(()) => Ok(Some(Box::new(OsLock(OsFile { file, direct: OnceLock::new(), past_cache: OnceLock::new() })))),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
             Err(fs::TryLockError::Error(e)) => Err(e),
         }
@@ -110,18 +110,41 @@ struct OsFile {
     file: fs::File,
     /// A second handle for synced writes that bypasses the page cache; `None` where the file system refuses it.
     direct: OnceLock<Option<fs::File>>,
+    /// A third one for writes that bypass it and are synced later.
+    past_cache: OnceLock<Option<fs::File>>,
 }
 
 impl OsFile {
     fn direct(&self) -> Option<&fs::File> {
-        let open = || {
-            let flags = (OFlags::DIRECT | OFlags::DSYNC).bits();
-            // By descriptor, not by name: the file may have been given another name since it was opened.
-            let same = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            fs::OpenOptions::new().write(true).custom_flags(flags.cast_signed()).open(same).ok()
-        };
-        self.direct.get_or_init(open).as_ref()
+        self.direct.get_or_init(|| self.again(OFlags::DIRECT | OFlags::DSYNC)).as_ref()
     }
+
+    /// The same file, opened for writing once more.
+    fn again(&self, flags: OFlags) -> Option<fs::File> {
+        // By descriptor, not by name: the file may have been given another name since it was opened.
+        let same = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        fs::OpenOptions::new().write(true).custom_flags(flags.bits().cast_signed()).open(same).ok()
+    }
+}
+
+/// Writes all of `parts` in as few calls as the system takes them in.
+fn write_vectored(file: &fs::File, parts: &[IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+    let mut parts = parts.to_vec();
+    let mut left = parts.as_mut_slice();
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        let take = left.len().min(SLICES_MAX);
+        match rustix::io::pwritev(file, &left[..take], offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                IoSlice::advance_slices(&mut left, n);
+                offset += n as u64;
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
 }
 
 impl File for OsFile {
@@ -148,23 +171,19 @@ impl File for OsFile {
         self.file.write_all_at(bytes, offset)
     }
 
-    fn write_all_vectored_at(&self, parts: &[IoSlice<'_>], mut offset: u64) -> io::Result<()> {
-        let mut parts = parts.to_vec();
-        let mut left = parts.as_mut_slice();
-        IoSlice::advance_slices(&mut left, 0);
-        while !left.is_empty() {
-            let take = left.len().min(SLICES_MAX);
-            match rustix::io::pwritev(&self.file, &left[..take], offset) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => {
-                    IoSlice::advance_slices(&mut left, n);
-                    offset += n as u64;
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
+    fn write_all_vectored_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        write_vectored(&self.file, parts, offset)
+    }
+
+    fn write_past_cache_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let direct = self.past_cache.get_or_init(|| self.again(OFlags::DIRECT));
+        match direct.as_ref().map(|direct| write_vectored(direct, parts, offset)) {
+            // Not here, not in this unit, or not from this memory: through the cache, from the beginning.
+            None => {}
+            Some(Err(e)) if e.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {}
+            Some(other) => return other,
         }
-        Ok(())
+        self.write_all_vectored_at(parts, offset)
     }
 
     fn write_synced_at(&self, blocks: &[u8], offset: u64) -> io::Result<()> {
@@ -251,6 +270,24 @@ mod tests {
         let mut back = vec![0; bytes.len()];
         file.read_exact_at(&mut back, 3).expect("written");
         assert_eq!(back, bytes);
+    }
+
+    #[test]
+    fn writes_past_the_cache_are_read_back_and_unaligned_ones_go_through_it() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let file = OsFiles::new().open(&dir.path().join("state"), Open::CreateNew).expect("creatable");
+        let (mut first, mut second) = (AlignedBuf::default(), AlignedBuf::default());
+        first.extend_from_slice(&[1; BLOCK_BYTES]);
+        second.extend_from_slice(&[2; 2 * BLOCK_BYTES]);
+        let parts = [IoSlice::new(first.as_slice()), IoSlice::new(second.as_slice())];
+        file.write_past_cache_at(&parts, BLOCK_BYTES as u64).expect("aligned");
+        file.write_past_cache_at(&[IoSlice::new(b"odd")], 5).expect("through the cache");
+        file.sync_data().expect("synced");
+        let mut back = vec![9; 4 * BLOCK_BYTES];
+        file.read_exact_at(&mut back, 0).expect("written");
+        let mut expected = [vec![0; BLOCK_BYTES], vec![1; BLOCK_BYTES], vec![2; 2 * BLOCK_BYTES]].concat();
+        expected[5..8].copy_from_slice(b"odd");
+        assert!(back == expected);
     }
 
     #[test]

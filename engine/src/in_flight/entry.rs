@@ -9,7 +9,7 @@
 use std::mem::size_of;
 
 use crate::checkpoint::StateFileKind;
-use crate::snapshot::{BLOCK_HEADER_BYTES, BLOCK_TARGET_BYTES, StateName};
+use crate::snapshot::StateName;
 use crate::state::{FrozenBlock, FrozenState};
 use crate::time::{EventTime, Watermark};
 
@@ -156,14 +156,13 @@ impl Writer {
 
     /// Appends an entry.
     pub(crate) fn put(&mut self, entry: &Entry<'_>) {
-        let full = |block: &FrozenBlock| block.bytes.len() >= BLOCK_TARGET_BYTES;
-        if self.blocks.last().is_none_or(full) {
-            self.blocks.push(FrozenBlock { bytes: vec![0; BLOCK_HEADER_BYTES], entries: 0 });
+        if self.blocks.last().is_none_or(FrozenBlock::is_full) {
+            self.blocks.push(FrozenBlock::small());
         }
         let block = self.blocks.last_mut().expect("just pushed");
-        block.bytes.extend_from_slice(&entry.head());
+        block.out().extend_from_slice(&entry.head());
         if let Entry::Records { bytes, .. } = entry {
-            block.bytes.extend_from_slice(bytes);
+            block.out().extend_from_slice(bytes);
         }
         block.entries += 1;
         self.entries += 1;
@@ -215,7 +214,7 @@ mod tests {
         entries[1..].iter().for_each(|entry| writer.put(entry));
         let frozen = writer.finish(7);
         assert_eq!((frozen.entries, frozen.blocks.len()), (entries.len() as u64, 1));
-        frozen.blocks[0].bytes[BLOCK_HEADER_BYTES..].to_vec()
+        frozen.blocks[0].payload().to_vec()
     }
 
     #[test]

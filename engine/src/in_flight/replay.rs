@@ -139,7 +139,6 @@ pub(crate) fn in_time_order<W: Copy>(recorded: Vec<(W, Recorded)>) -> Vec<(W, It
 mod tests {
     use super::*;
     use crate::in_flight::entry::Writer;
-    use crate::snapshot::BLOCK_HEADER_BYTES;
     use crate::time::EventTime;
 
     fn recorded(entries: &[Entry<'_>]) -> Result<Recorded, EntryError> {
@@ -147,7 +146,7 @@ mod tests {
         entries.iter().for_each(|entry| writer.put(entry));
         let mut recording = Recording::default();
         for block in writer.finish(0).blocks {
-            recording.take(&block.bytes[BLOCK_HEADER_BYTES..])?;
+            recording.take(block.payload())?;
         }
         assert_eq!(recording.channels(), 2);
         Ok(recording.finish())

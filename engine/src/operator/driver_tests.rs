@@ -176,7 +176,6 @@ mod overtaking {
     use crate::barrier::Overtaker;
     use crate::graph::codec::LocalCodec;
     use crate::in_flight::{Item, Recording, in_time_order};
-    use crate::snapshot::BLOCK_HEADER_BYTES;
     use crate::time::EventTime;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -219,7 +218,7 @@ mod overtaking {
     fn told(state: FrozenState) -> (Vec<String>, Vec<Restored>) {
         let mut recording = Recording::default();
         for block in &state.blocks {
-            recording.take(&block.bytes[BLOCK_HEADER_BYTES..]).expect("whole");
+            recording.take(block.payload()).expect("whole");
         }
         let (mut words, mut restored) = (vec![], vec![]);
         for (_, item) in in_time_order(vec![((), recording.finish())]) {

@@ -14,9 +14,7 @@ use crate::snapshot::{CheckpointStore, Claimant, Owner, StoreError};
 /// [`StoreError`].
 pub fn claim_next(store: &dyn CheckpointStore, platform: &Platform) -> Result<Owner, StoreError> {
     let job: JobId = store.job();
-    let listing = store.list()?;
-    let highest = listing.attempts.iter().chain(&listing.bases).copied().max().unwrap_or_default();
-    let mut attempt = Attempt(highest.0 + 1);
+    let mut attempt = Attempt(store.highest_attempt()?.0 + 1);
     loop {
         let claimed_ms = platform.clock.wall().0;
         let (pid, nonce) = (std::process::id(), platform.random.next_u64());

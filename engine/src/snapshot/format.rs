@@ -7,7 +7,11 @@
 //! Every byte is covered by a checksum. Those of blocks and footer are seeded with the header's, and those of blocks with
 //! their number too: a block that was moved, or that comes from another file, is as wrong as one with a flipped bit. The
 //! footer's covers those of all blocks, and so stands for the whole file: each byte is hashed once.
+//!
+//! In an *aligned* file header, blocks and footer each begin on a boundary of 4096 bytes, with zeros between, so that it can be written
+//! past the system's cache; and a block's checksum is taken of the CRC of its payload, which is computed while that is encoded.
 
+use crc_fast::{CrcAlgorithm, checksum};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 
@@ -16,10 +20,14 @@ use crate::config::Compression;
 use crate::exchange::GroupRange;
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId};
 
-/// The newest format version that this program writes: that of packed files.
-pub const STATE_FORMAT: u32 = 3;
-/// The version of files that aren't packed, and the oldest that is read.
+/// The newest format version that this program writes: that of aligned files.
+pub const STATE_FORMAT: u32 = 4;
+/// The version of packed files.
+const STATE_FORMAT_PACKED: u32 = 3;
+/// The version of files that are neither packed nor aligned, and the oldest that is read.
 pub(crate) const STATE_FORMAT_PLAIN: u32 = 2;
+/// What the parts of an aligned file begin at multiples of.
+pub(crate) const UNIT_BYTES: usize = 4096;
 /// A block is closed once its entries have this many bytes.
 pub const BLOCK_TARGET_BYTES: usize = 256 * 1024;
 
@@ -71,7 +79,7 @@ struct PackedHeader {
 
 /// Reads a header of this version.
 pub(crate) fn decode_header(version: u32, bytes: &[u8]) -> Option<StateFileHeader> {
-    if version == STATE_FORMAT_PLAIN {
+    if version != STATE_FORMAT_PACKED {
         return match postcard::take_from_bytes(bytes) {
             Ok((header, [])) => Some(header),
             _ => None,
@@ -85,13 +93,14 @@ pub(crate) fn decode_header(version: u32, bytes: &[u8]) -> Option<StateFileHeade
     }
 }
 
-/// Builds the prefix and the encoded header; also returns the seed of everything behind them.
-pub(crate) fn encode_header(header: &StateFileHeader) -> Result<(Vec<u8>, u64), postcard::Error> {
+/// Builds the prefix and the encoded header; also returns the seed of everything behind them. A packed file isn't aligned.
+pub(crate) fn encode_header(header: &StateFileHeader, aligned: bool) -> Result<(Vec<u8>, u64), postcard::Error> {
     let room = vec![0; PREFIX_BYTES];
     let (version, mut bytes) = match header.compression {
+        Compression::None if aligned => (STATE_FORMAT, postcard::to_extend(header, room)?),
         Compression::None => (STATE_FORMAT_PLAIN, postcard::to_extend(header, room)?),
         compression => {
-            (STATE_FORMAT, postcard::to_extend(&PackedHeader { header: header.clone(), compression }, room)?)
+            (STATE_FORMAT_PACKED, postcard::to_extend(&PackedHeader { header: header.clone(), compression }, room)?)
         }
     };
     let length = u32::try_from(bytes.len() - PREFIX_BYTES).map_err(|_| postcard::Error::SerializeBufferFull)?;
@@ -108,13 +117,28 @@ pub(crate) fn header_checksum(prefix: &[u8], header: &[u8]) -> u64 {
     xxh3_64_with_seed(header, xxh3_64(prefix))
 }
 
-/// Checksum of a block's payload as it stands in the file, bound to its file, its number and its own header.
-pub(crate) fn block_checksum(seed: u64, number: u64, entries: u32, payload: &[u8]) -> u64 {
+/// What a block's header says, and which block it is.
+fn own_bytes(number: u64, entries: u32, length: usize) -> [u8; 24] {
     let mut own = [0; 24];
     own[0..8].copy_from_slice(&number.to_le_bytes());
     own[8..12].copy_from_slice(&entries.to_le_bytes());
-    own[12..20].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-    xxh3_64_with_seed(payload, xxh3_64_with_seed(&own, seed))
+    own[12..20].copy_from_slice(&(length as u64).to_le_bytes());
+    own
+}
+
+/// Checksum of a block's payload as it stands in the file, bound to its file, its number and its own header.
+pub(crate) fn block_checksum(seed: u64, number: u64, entries: u32, payload: &[u8]) -> u64 {
+    xxh3_64_with_seed(payload, xxh3_64_with_seed(&own_bytes(number, entries, payload.len()), seed))
+}
+
+/// The same in an aligned file, from the [CRC](payload_crc) of the payload.
+pub(crate) fn aligned_checksum(seed: u64, number: u64, entries: u32, length: usize, crc: u64) -> u64 {
+    xxh3_64_with_seed(&crc.to_le_bytes(), xxh3_64_with_seed(&own_bytes(number, entries, length), seed))
+}
+
+/// CRC-64/NVME of a payload: several times as fast as XXH3 where the processor multiplies without carry.
+pub(crate) fn payload_crc(payload: &[u8]) -> u64 {
+    checksum(CrcAlgorithm::Crc64Nvme, payload)
 }
 
 /// What the footer says.

@@ -3,9 +3,10 @@
 //! Publishing is: write under a temporary name, sync, rename without replacing, sync the directory. The temporary name is
 //! random: two processes may be writing the same thing, and one must not publish what the other is still writing.
 
-use std::io;
+use std::collections::BTreeSet;
+use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cutwater_platform::{File, IoContext, IoError, Open, Platform};
 use serde::Serialize;
@@ -35,6 +36,9 @@ pub struct FsStore {
     job: JobId,
     /// Set by the first sync that fails, to what it was about.
     poison: Arc<OnceLock<String>>,
+    /// Manifests whose names this store has seen before it synced their directory: reading them needs no further sync, since a
+    /// name is given once and never to something else.
+    durable: Mutex<BTreeSet<ManifestName>>,
 }
 
 /// The crash points of one kind of publishing.
@@ -55,11 +59,12 @@ impl FsStore {
     /// [`StoreError::NotAStore`] for a directory with other things in it, and others.
     pub fn open(platform: Platform, dir: impl Into<PathBuf>) -> Result<FsStore, StoreError> {
         let dir = dir.into();
-        let mut store = FsStore { platform, dir, job: JobId(0), poison: Arc::default() };
+        let mut store = FsStore { platform, dir, job: JobId(0), poison: Arc::default(), durable: Mutex::default() };
         let (files, dir) = (store.platform.files.clone(), store.dir.clone());
         files.create_dir_all(&dir).at("create the directory", &dir)?;
-        store.sync_ancestors()?;
         if !files.exists(&dir.join(JOB)).at("look for", &dir.join(JOB))? {
+            // Whoever made the job record has done this before, so a store that is there needs it no more.
+            store.sync_ancestors()?;
             store.create()?;
         }
         store.sync_dir(&dir, "the job record")?;
@@ -306,12 +311,21 @@ impl CheckpointStore for FsStore {
                 }
             }
         }
+        let seen = listing.manifests.iter().copied();
+        self.durable.lock().unwrap_or_else(PoisonError::into_inner).extend(seen);
         listing.attempts.sort_unstable();
         listing.bases.sort_unstable();
         listing.manifests.sort_unstable();
         listing.committed.sort_unstable();
         listing.state_files.sort_unstable();
         Ok(listing)
+    }
+
+    fn highest_attempt(&self) -> Result<Attempt, StoreError> {
+        let path = self.dir.join(ATTEMPTS);
+        let entries = self.platform.files.read_dir(&path).at("list", &path)?;
+        let number = |name: &str| parse_attempt_name(name).or_else(|| parse_base_name(name));
+        Ok(entries.iter().filter_map(|entry| number(&entry.name)).max().unwrap_or_default())
     }
 
     fn claim(&self, claimant: &Claimant) -> Result<Option<Owner>, StoreError> {
@@ -403,12 +417,17 @@ impl CheckpointStore for FsStore {
         self.check_job(&path, manifest.job)?;
         self.check_name(&path, name, manifest.name())?;
         // Its bytes were synced before it got its name; whoever gave it the name may have died before syncing that.
-        self.sync_dir(&self.dir.join(MANIFESTS), &path.display().to_string())?;
+        if !self.durable.lock().unwrap_or_else(PoisonError::into_inner).contains(&name) {
+            self.sync_dir(&self.dir.join(MANIFESTS), &path.display().to_string())?;
+        }
         Ok((manifest, Published::durable(name.checkpoint, name.attempt, checksum)))
     }
 
     fn remove_manifests(&self, owner: &Owner, names: &[ManifestName]) -> Result<(), StoreError> {
         self.check_owner(owner)?;
+        if names.is_empty() {
+            return Ok(());
+        }
         for name in names {
             self.remove(&self.path(MANIFESTS, &name.manifest_file()))?;
         }
@@ -501,6 +520,13 @@ impl StateFileOut for FsStateFile {
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.file.write_all_at(bytes, self.length).at("write", &self.path)?;
         self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn write_units(&mut self, parts: &[&[u8]]) -> Result<(), StoreError> {
+        let slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        self.file.write_past_cache_at(&slices, self.length).at("write", &self.path)?;
+        self.length += parts.iter().map(|part| part.len() as u64).sum::<u64>();
         Ok(())
     }
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use super::compress::unpack;
 use super::format::{
     BLOCK_HEADER_BYTES, FOOTER_BYTES, FOOTER_MAGIC, HEADER_MAX_BYTES, MAGIC, PREFIX_BYTES, STATE_FORMAT,
-    STATE_FORMAT_PLAIN, StateFileHeader, Totals, block_checksum, decode_header, header_checksum, number,
+    STATE_FORMAT_PLAIN, StateFileHeader, Totals, UNIT_BYTES, aligned_checksum, block_checksum, decode_header,
+    header_checksum, number, payload_crc,
 };
 use crate::checkpoint::StateFile;
 use crate::config::Compression;
@@ -79,6 +80,10 @@ pub struct StateFileReader {
     header: StateFileHeader,
     seed: u64,
     position: u64,
+    /// Whether its parts begin on boundaries.
+    aligned: bool,
+    /// Where the footer begins, or the zeros before it.
+    end: u64,
     totals: Totals,
     /// The block at hand, unpacked.
     buffer: Vec<u8>,
@@ -148,10 +153,31 @@ impl StateFileReader {
             );
             return Err(ReadError::Other { file: name, what });
         }
-        let position = PREFIX_BYTES as u64 + header_len;
-        let totals = Totals::default();
-        let packed = vec![];
-        Ok(StateFileReader { file, expected: expected.clone(), header, seed, position, totals, buffer, packed })
+        let (position, aligned) = (PREFIX_BYTES as u64 + header_len, version == STATE_FORMAT);
+        let unit = UNIT_BYTES as u64;
+        if aligned && (!len.is_multiple_of(unit) || len < position.next_multiple_of(unit) + unit) {
+            return Err(damaged(&name, len, format!("it has {len} bytes, which isn't a number of whole units")));
+        }
+        let end = len - if aligned { unit } else { FOOTER_BYTES as u64 };
+        let (totals, packed) = (Totals::default(), vec![]);
+        let expected = expected.clone();
+        let mut reader =
+            StateFileReader { file, expected, header, seed, position, aligned, end, totals, buffer, packed };
+        if aligned {
+            reader.zeros(position.next_multiple_of(unit))?;
+        }
+        Ok(reader)
+    }
+
+    /// Reads on up to `to`, and refuses everything but zeros.
+    fn zeros(&mut self, to: u64) -> Result<(), ReadError> {
+        let (mut bytes, at) = ([0; UNIT_BYTES], self.position);
+        let bytes = &mut bytes[..(to - at) as usize];
+        self.read(bytes)?;
+        match bytes.iter().position(|byte| *byte != 0) {
+            Some(i) => Err(self.damaged(at + i as u64, "a zero was expected here")),
+            None => Ok(()),
+        }
     }
 
     /// What the file says about itself.
@@ -176,19 +202,18 @@ impl StateFileReader {
     /// # Errors
     /// [`ReadError`].
     pub fn next_block(&mut self) -> Result<Option<Block<'_>>, ReadError> {
-        let footer_at = self.expected.bytes - FOOTER_BYTES as u64;
-        if self.position >= footer_at {
-            self.check_end(footer_at)?;
+        if self.position >= self.end {
+            self.check_end()?;
             return Ok(None);
         }
         let at = self.position;
         let mut head = [0; BLOCK_HEADER_BYTES];
-        if footer_at - at < head.len() as u64 {
+        if self.end - at < head.len() as u64 {
             return Err(self.damaged(at, "too few bytes for a block"));
         }
         self.read(&mut head)?;
         let (length, entries) = (number(&head[0..4]), number(&head[4..8]) as u32);
-        if length == 0 || entries == 0 || length > footer_at - self.position {
+        if length == 0 || entries == 0 || length > self.end - self.position {
             return Err(self.damaged(at, "a block of this length can't be here"));
         }
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -196,8 +221,19 @@ impl StateFileReader {
         self.read(&mut buffer)?;
         self.buffer = buffer;
         let checksum = number(&head[8..16]);
-        if block_checksum(self.seed, self.totals.blocks, entries, &self.buffer) != checksum {
+        let found = match self.aligned {
+            true => {
+                let crc = payload_crc(&self.buffer);
+                aligned_checksum(self.seed, self.totals.blocks, entries, self.buffer.len(), crc)
+            }
+            false => block_checksum(self.seed, self.totals.blocks, entries, &self.buffer),
+        };
+        if found != checksum {
             return Err(self.damaged(at, "the checksum of a block is wrong"));
+        }
+        if self.aligned {
+            // Not beyond the end, which is a boundary too.
+            self.zeros(self.position.next_multiple_of(UNIT_BYTES as u64))?;
         }
         self.totals.add(entries, self.buffer.len(), checksum);
         if self.header.compression != Compression::None {
@@ -217,11 +253,13 @@ impl StateFileReader {
         Ok(self.header)
     }
 
-    fn check_end(&mut self, footer_at: u64) -> Result<(), ReadError> {
-        if self.position > footer_at {
+    fn check_end(&mut self) -> Result<(), ReadError> {
+        if self.position > self.end {
             // Asked again after the end.
             return Ok(());
         }
+        let footer_at = self.expected.bytes - FOOTER_BYTES as u64;
+        self.zeros(footer_at)?;
         let mut footer = [0; FOOTER_BYTES];
         self.read(&mut footer)?;
         let (expected, checksum) = self.totals.encode(self.seed);

@@ -146,6 +146,15 @@ pub trait CheckpointStore: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`].
     fn list(&self) -> Result<StoreListing, StoreError>;
+    /// The highest attempt that has a claim or a base, 0 if none has: where a claim begins to look for a free number. Whoever claims
+    /// a higher one makes these names durable with its own, so nothing need be synced for the answer.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn highest_attempt(&self) -> Result<Attempt, StoreError> {
+        let listing = self.list()?;
+        Ok(listing.attempts.iter().chain(&listing.bases).copied().max().unwrap_or_default())
+    }
 
     /// Claims an attempt; `None` when somebody has it already.
     ///
@@ -236,6 +245,14 @@ pub trait StateFileOut {
     /// # Errors
     /// [`StoreError`].
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
+    /// Appends parts of whole units of 4096 bytes, in memory that begins at such a boundary; not durable yet. A store on a disk may
+    /// write them past the system's cache.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn write_units(&mut self, parts: &[&[u8]]) -> Result<(), StoreError> {
+        parts.iter().try_for_each(|part| self.write(part))
+    }
     /// Makes the bytes durable. The name is so only after [`CheckpointStore::sync_state_files`].
     ///
     /// # Errors

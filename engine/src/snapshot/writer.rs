@@ -6,18 +6,21 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cutwater_platform::{CrashPoints, Spawn};
+use cutwater_platform::{AlignedBuf, CrashPoints, Spawn};
 use thiserror::Error;
 
 use super::compress::pack;
-use super::format::{BLOCK_HEADER_BYTES, StateFileHeader, Totals, block_checksum, encode_header};
+use super::format::{
+    BLOCK_HEADER_BYTES, StateFileHeader, Totals, UNIT_BYTES, aligned_checksum, block_checksum, encode_header,
+    payload_crc,
+};
 use super::layout::{StateFileName, StateName};
 use super::store::{CheckpointStore, Owner, StateFileOut, StoreError};
 use crate::checkpoint::{StateFile, StateFileKind};
 use crate::config::Compression;
 use crate::exchange::GroupRange;
 use crate::id::{CheckpointId, InstanceId};
-use crate::state::{FrozenBlock, FrozenState};
+use crate::state::{FrozenBlock, FrozenState, LARGE_BLOCKS};
 
 /// A state file couldn't be written.
 #[derive(Debug, Error)]
@@ -111,10 +114,9 @@ impl SnapshotFiles {
         let blocks: Vec<Mutex<FrozenBlock>> = blocks.into_iter().map(Mutex::new).collect();
         cores.spread(blocks.len(), &|index| {
             let mut block = blocks[index].lock().unwrap_or_else(PoisonError::into_inner);
-            let raw = block.bytes.split_at(BLOCK_HEADER_BYTES).1;
             // What is too large to say its length is refused when it is written.
-            if let Some(packed) = pack(self.compression, raw, BLOCK_HEADER_BYTES) {
-                block.bytes = packed;
+            if let Some(packed) = pack(self.compression, block.payload(), BLOCK_HEADER_BYTES) {
+                block.replace(packed);
             }
         });
         blocks.into_iter().map(|block| block.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
@@ -190,25 +192,76 @@ pub(crate) fn write_file(
         entries,
         compression,
     };
-    let (prefix, seed) =
-        encode_header(&header).map_err(|e| WriteError::Encode { state: state.clone(), reason: e.to_string() })?;
-    out.write(&prefix)?;
-    let (mut bytes, mut totals) = (prefix.len() as u64, Totals::default());
-    for FrozenBlock { bytes: mut block, entries } in blocks {
-        let payload = block.len() - BLOCK_HEADER_BYTES;
-        let Ok(length) = u32::try_from(payload) else {
-            return Err(WriteError::EntryTooLarge { state, bytes: payload });
-        };
-        let checksum = block_checksum(seed, totals.blocks, entries, &block[BLOCK_HEADER_BYTES..]);
-        block[0..4].copy_from_slice(&length.to_le_bytes());
-        block[4..8].copy_from_slice(&entries.to_le_bytes());
-        block[8..16].copy_from_slice(&checksum.to_le_bytes());
-        out.write(&block)?;
-        bytes += block.len() as u64;
-        totals.add(entries, payload, checksum);
-    }
-    let (footer, checksum) = totals.encode(seed);
-    out.write(&footer)?;
-    bytes += footer.len() as u64;
-    Ok(StateFile { name: name.to_owned(), bytes, checksum, entries, kind })
+    let aligned = compression == Compression::None && blocks.len() >= LARGE_BLOCKS;
+    let encoded = encode_header(&header, aligned);
+    let (prefix, seed) = encoded.map_err(|e| WriteError::Encode { state: state.clone(), reason: e.to_string() })?;
+    let mut totals = Totals::default();
+    let sealed = if aligned { seal_aligned } else { seal };
+    let blocks = blocks.into_iter().map(|mut block| {
+        let bytes = block.payload().len();
+        sealed(&mut block, seed, &mut totals)
+            .then_some(block)
+            .ok_or(WriteError::EntryTooLarge { state: state.clone(), bytes })
+    });
+    let bytes = if aligned {
+        let mut blocks = blocks.collect::<Result<Vec<FrozenBlock>, WriteError>>()?;
+        write_aligned(out, &prefix, &mut blocks, &totals.encode(seed).0)?
+    } else {
+        out.write(&prefix)?;
+        let mut bytes = prefix.len();
+        for block in blocks {
+            let mut block = block?;
+            out.write(block.whole())?;
+            bytes += block.whole().len();
+        }
+        let (footer, _) = totals.encode(seed);
+        out.write(&footer)?;
+        bytes + footer.len()
+    };
+    let (_, checksum) = totals.encode(seed);
+    Ok(StateFile { name: name.to_owned(), bytes: bytes as u64, checksum, entries, kind })
+}
+
+/// Fills in the header of a block; false if it is too large to have one.
+fn seal(block: &mut FrozenBlock, seed: u64, totals: &mut Totals) -> bool {
+    let checksum = block_checksum(seed, totals.blocks, block.entries, block.payload());
+    seal_with(block, checksum, totals)
+}
+
+/// The same for an aligned file.
+fn seal_aligned(block: &mut FrozenBlock, seed: u64, totals: &mut Totals) -> bool {
+    let crc = block.crc.unwrap_or_else(|| payload_crc(block.payload()));
+    let checksum = aligned_checksum(seed, totals.blocks, block.entries, block.payload().len(), crc);
+    seal_with(block, checksum, totals)
+}
+
+fn seal_with(block: &mut FrozenBlock, checksum: u64, totals: &mut Totals) -> bool {
+    let (payload, entries) = (block.payload().len(), block.entries);
+    let Ok(length) = u32::try_from(payload) else { return false };
+    let whole = block.whole();
+    whole[0..4].copy_from_slice(&length.to_le_bytes());
+    whole[4..8].copy_from_slice(&entries.to_le_bytes());
+    whole[8..16].copy_from_slice(&checksum.to_le_bytes());
+    totals.add(entries, payload, checksum);
+    true
+}
+
+/// Writes header, blocks and footer, each in whole units, in one go.
+fn write_aligned(
+    out: &mut dyn StateFileOut,
+    prefix: &[u8],
+    blocks: &mut [FrozenBlock],
+    footer: &[u8],
+) -> Result<usize, StoreError> {
+    let (mut first, mut last) = (AlignedBuf::with_capacity(UNIT_BYTES), AlignedBuf::with_capacity(UNIT_BYTES));
+    first.extend_from_slice(prefix);
+    first.pad_to_block();
+    last.grow_with_zeros(UNIT_BYTES - footer.len());
+    last.extend_from_slice(footer);
+    let mut parts = Vec::with_capacity(blocks.len() + 2);
+    parts.push(first.as_slice());
+    parts.extend(blocks.iter_mut().map(|block| &*block.aligned()));
+    parts.push(last.as_slice());
+    out.write_units(&parts)?;
+    Ok(parts.iter().map(|part| part.len()).sum())
 }

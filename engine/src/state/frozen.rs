@@ -4,11 +4,14 @@
 //! and cloning a text key several times as much. Checksums, writing and syncing happen on the I/O thread.
 
 use std::fmt;
+use std::mem::needs_drop;
+use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::block::{FrozenBlock, Pool};
 use crate::checkpoint::StateFileKind;
-use crate::snapshot::{BLOCK_HEADER_BYTES, BLOCK_TARGET_BYTES, StateName, write_entry};
+use crate::snapshot::{SMALL_BYTES, StateName, payload_crc, write_entry, write_small};
 
 /// What a state was at a freeze: every entry (base), or every key written since the freeze before (delta).
 pub struct FrozenState {
@@ -19,12 +22,6 @@ pub struct FrozenState {
     pub(crate) blocks: Vec<FrozenBlock>,
     /// Why an entry could not be encoded; the state is then of no use.
     pub(crate) failed: Option<String>,
-}
-
-/// Encoded entries, with room for the block's header before them.
-pub(crate) struct FrozenBlock {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) entries: u32,
 }
 
 impl FrozenState {
@@ -50,7 +47,7 @@ impl FrozenState {
 
     /// Bytes in memory, about.
     pub(crate) fn bytes(&self) -> usize {
-        self.blocks.iter().map(|block| block.bytes.capacity()).sum()
+        self.blocks.iter().map(|block| block.capacity()).sum()
     }
 }
 
@@ -60,48 +57,60 @@ impl fmt::Debug for FrozenState {
     }
 }
 
+/// A state of at least so many blocks is written past the system's cache, from memory that is kept for the next snapshot. A smaller
+/// one costs little either way, and its file stays small.
+pub(crate) const LARGE_BLOCKS: usize = 4;
+
 /// Encodes entries into blocks.
 #[derive(Default)]
 pub(crate) struct Encoder {
     blocks: Vec<FrozenBlock>,
-    /// Room for a block's header, then entries; empty before the first one.
-    open: Vec<u8>,
-    open_entries: u32,
+    open: FrozenBlock,
     entries: u64,
     failed: Option<String>,
+    pool: Arc<Pool>,
 }
 
 impl Encoder {
-    /// Adds an entry; `None` is a removal. After the first that can't be encoded, entries are counted and left out.
+    /// Adds an entry; `None` is a removal. After the first that can't be encoded the state is of no use.
     #[inline]
     pub(super) fn entry<K: Serialize, V: Serialize>(&mut self, key: &K, value: Option<&V>) {
         self.open_block();
-        if self.failed.is_some() {
-            self.entries += 1;
-            return;
+        // What owns no memory and is small in it is small in the file too, as a rule.
+        let small = size_of::<(K, Option<V>)>() <= SMALL_BYTES && !needs_drop::<(K, V)>();
+        let out = self.open.out();
+        let written = if small { write_small(&(key, value), out) } else { write_entry(&(key, value), out) };
+        match written {
+            Ok(()) => self.added(),
+            Err(error) => self.fail(&error),
         }
-        if let Err(error) = write_entry(&(key, value), &mut self.open) {
-            self.entries += 1;
-            self.failed = Some(error.to_string());
-            return;
-        }
-        self.added();
+    }
+
+    #[cold]
+    fn fail(&mut self, error: &dyn fmt::Display) {
+        self.entries += 1;
+        // What was written of it stays, since nothing of this state will be.
+        self.failed.get_or_insert_with(|| error.to_string());
     }
 
     #[inline]
     fn open_block(&mut self) {
-        if self.open.is_empty() {
-            // An eighth more: the entry that fills a block ends behind the target.
-            self.open.reserve(BLOCK_HEADER_BYTES + BLOCK_TARGET_BYTES + BLOCK_TARGET_BYTES / 8);
-            self.open.resize(BLOCK_HEADER_BYTES, 0);
+        if self.open.is_absent() {
+            self.begin();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self) {
+        self.open = FrozenBlock::new(Some(&self.pool));
     }
 
     #[inline]
     fn added(&mut self) {
         self.entries += 1;
-        self.open_entries += 1;
-        if self.open.len() >= BLOCK_HEADER_BYTES + BLOCK_TARGET_BYTES {
+        self.open.entries += 1;
+        if self.open.is_full() {
             self.close();
         }
     }
@@ -109,33 +118,46 @@ impl Encoder {
     /// Adds an entry that is encoded already.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) {
         self.open_block();
-        self.open.extend_from_slice(key);
+        let out = self.open.out();
+        out.extend_from_slice(key);
         // An option of a value is a byte and the value.
-        self.open.push(1);
-        self.open.extend_from_slice(value);
+        out.push(1);
+        out.extend_from_slice(value);
         self.added();
     }
 
+    #[cold]
+    #[inline(never)]
     fn close(&mut self) {
-        if self.open_entries > 0 {
-            let (bytes, entries) = (std::mem::take(&mut self.open), std::mem::take(&mut self.open_entries));
-            self.blocks.push(FrozenBlock { bytes, entries });
+        if self.open.entries > 0 {
+            let mut block = std::mem::take(&mut self.open);
+            // Now, while its bytes are at hand.
+            block.crc = Some(payload_crc(block.payload()));
+            self.blocks.push(block);
         }
     }
 
     /// Bytes in memory, about.
     pub(super) fn bytes(&self) -> usize {
-        self.open.capacity() + self.blocks.iter().map(|block| block.bytes.capacity()).sum::<usize>()
+        self.open.capacity() + self.blocks.iter().map(FrozenBlock::capacity).sum::<usize>() + self.pool.bytes()
     }
 
     /// What was encoded, and begins anew.
     pub(crate) fn finish(&mut self, name: &StateName, schema: u64, kind: StateFileKind) -> FrozenState {
         self.close();
-        let Encoder { mut blocks, entries, failed, .. } = std::mem::take(self);
-        if let Some(last) = blocks.last_mut() {
-            // It may be a few bytes in a quarter of a megabyte, and it waits for the disk.
-            last.bytes.shrink_to_fit();
+        // Left over if no entry of it could be encoded.
+        self.open = FrozenBlock::default();
+        let mut blocks = std::mem::take(&mut self.blocks);
+        if blocks.len() < LARGE_BLOCKS {
+            self.pool.keep(0);
+            if let Some(last) = blocks.last_mut() {
+                // It may be a few bytes in a quarter of a megabyte, and it waits for the disk.
+                last.shrink();
+            }
+        } else {
+            self.pool.keep(blocks.len());
         }
+        let (entries, failed) = (std::mem::take(&mut self.entries), self.failed.take());
         FrozenState { name: name.clone(), schema, kind, entries, blocks, failed }
     }
 }

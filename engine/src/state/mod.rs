@@ -9,6 +9,7 @@
 //! microseconds; a paced sweep encodes the frozen part while records go on; another thread writes it (`snapshot/`). Nothing
 //! here does I/O.
 
+mod block;
 mod entries;
 mod erased;
 mod expiring;
@@ -21,11 +22,12 @@ mod migrate;
 mod schema;
 mod table;
 
+pub(crate) use block::FrozenBlock;
 pub use entries::{EntryReader, RawEntry};
 pub use erased::{KeyedState, Ownership, StateLoadError};
 pub use expiring::{ExpiringState, Kept, Since, Ttl};
 pub use frozen::FrozenState;
-pub(crate) use frozen::{Encoder, FrozenBlock};
+pub(crate) use frozen::{Encoder, LARGE_BLOCKS};
 pub use handle::{MapState, State, StateTooLarge, StateValue};
 pub use key::{Scoped, StateKey, scoped_hash};
 pub use list::{Element, ListState};

@@ -266,6 +266,11 @@ impl File for WatchedFile {
         self.noted.note(self.raw.write_all_vectored_at(parts, offset), &self.path, bytes)
     }
 
+    fn write_past_cache_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        self.noted.note(self.raw.write_past_cache_at(parts, offset), &self.path, bytes)
+    }
+
     fn write_synced_at(&self, blocks: &[u8], offset: u64) -> io::Result<()> {
         self.noted.note(self.raw.write_synced_at(blocks, offset), &self.path, blocks.len())
     }

@@ -8,6 +8,9 @@ use crate::checkpoint::StateFileKind;
 
 /// With at least this many entries a table is looked at before a delta: see [`Table::freeze`].
 pub(super) const LOOK_AT: usize = 4096;
+/// How many words ahead the sweep asks for the memory of pending slots. Two are about as many lines as a processor can wait for, and
+/// encoding one takes about as long as memory does.
+const AHEAD_WORDS: usize = 2;
 /// Bitmap words that are looked at, spread over the table.
 const WORDS_LOOKED_AT: usize = 256;
 
@@ -87,7 +90,11 @@ impl<K: Eq + Clone, V: Clone> Table<K, V> {
         let Sweep { pending, next_word, out } = sweep;
         let end = next_word.saturating_add(words).min(pending.len());
         let from = std::mem::replace(next_word, end);
-        for (word, pending) in (from..end).zip(&mut pending[from..end]) {
+        for word in from..end {
+            if let Some(later) = pending.get(word + AHEAD_WORDS) {
+                self.slots.prefetch_word(word + AHEAD_WORDS, *later);
+            }
+            let pending = &mut pending[word];
             let there = match out.kind {
                 StateFileKind::Base => self.slots.live_bits(word),
                 StateFileKind::Delta => self.slots.used_bits(word),
