@@ -33,7 +33,7 @@ mod walk;
 mod writer;
 
 pub use chain::{BrokenChain, Chain, ChainLimits};
-pub(crate) use entry::{SMALL_BYTES, read_entry, write_entry, write_small};
+pub(crate) use entry::{read_entry, write_entry};
 pub use envelope::EnvelopeError;
 pub(crate) use format::{BLOCK_HEADER_BYTES, payload_crc};
 pub use format::{BLOCK_TARGET_BYTES, STATE_FORMAT, StateFileHeader};

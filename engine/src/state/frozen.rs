@@ -4,14 +4,13 @@
 //! and cloning a text key several times as much. Checksums, writing and syncing happen on the I/O thread.
 
 use std::fmt;
-use std::mem::needs_drop;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::block::{FrozenBlock, Pool};
 use crate::checkpoint::StateFileKind;
-use crate::snapshot::{SMALL_BYTES, StateName, payload_crc, write_entry, write_small};
+use crate::snapshot::{StateName, payload_crc, write_entry};
 
 /// What a state was at a freeze: every entry (base), or every key written since the freeze before (delta).
 pub struct FrozenState {
@@ -76,11 +75,7 @@ impl Encoder {
     #[inline]
     pub(super) fn entry<K: Serialize, V: Serialize>(&mut self, key: &K, value: Option<&V>) {
         self.open_block();
-        // What owns no memory and is small in it is small in the file too, as a rule.
-        let small = size_of::<(K, Option<V>)>() <= SMALL_BYTES && !needs_drop::<(K, V)>();
-        let out = self.open.out();
-        let written = if small { write_small(&(key, value), out) } else { write_entry(&(key, value), out) };
-        match written {
+        match write_entry(&(key, value), self.open.out()) {
             Ok(()) => self.added(),
             Err(error) => self.fail(&error),
         }

@@ -22,7 +22,7 @@ mod write;
 use thiserror::Error;
 
 pub(crate) use read::read_entry;
-pub(crate) use write::{SMALL_BYTES, write_entry, write_small};
+pub(crate) use write::write_entry;
 
 /// A length below this stands in one byte.
 const LONG: u8 = 255;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::{EntryError, SMALL_BYTES, read_entry, write_entry, write_small};
+use super::{EntryError, read_entry, write_entry};
 
 /// Something of every kind that serde knows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,9 +62,6 @@ prop_compose! {
 fn bytes_of<T: Serialize>(value: &T) -> Vec<u8> {
     let mut out = vec![];
     write_entry(value, &mut out).expect("it can be encoded");
-    let mut small = b"before".to_vec();
-    write_small(value, &mut small).expect("it can be encoded");
-    assert!(small[..6] == *b"before" && small[6..] == out, "the small way writes the same");
     out
 }
 
@@ -131,15 +128,4 @@ fn what_cannot_be_written_or_read_says_why() {
     assert!(read_entry::<char>(&mut &[0, 0xD8, 0, 0][..]).is_err(), "a surrogate is no character");
     assert!(read_entry::<String>(&mut &[1, 0xFF][..]).is_err(), "not UTF-8");
     assert!(read_entry::<Choice>(&mut &[9][..]).is_err(), "no such variant");
-}
-
-#[test]
-fn what_is_too_large_for_the_small_way_is_written_the_other_way() {
-    for length in SMALL_BYTES - 3..SMALL_BYTES + 3 {
-        let value = ("x".repeat(length), 7u8);
-        let (mut small, mut out) = (vec![], vec![]);
-        write_small(&value, &mut small).expect("it can be encoded");
-        write_entry(&value, &mut out).expect("it can be encoded");
-        assert_eq!((small.len(), &small), (length + 2, &out));
-    }
 }

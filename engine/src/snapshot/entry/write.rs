@@ -10,65 +10,18 @@ pub(crate) fn write_entry<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<
     value.serialize(&mut Writer { out })
 }
 
-/// As [`write_entry`], for a value that takes few bytes, as a rule always as many. It is put together beside `out` first: where the
-/// compiler sees all of its parts, their places are constants, and `out` is asked once whether there is room.
-#[inline]
-pub(crate) fn write_small<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), EntryError> {
-    let mut small = Small { bytes: [0; SMALL_BYTES], length: 0 };
-    value.serialize(&mut Writer { out: &mut small })?;
-    match small.bytes.get(..small.length) {
-        Some(bytes) => {
-            out.extend_from_slice(bytes);
-            Ok(())
-        }
-        None => write_entry(value, out),
-    }
+struct Writer<'a> {
+    out: &'a mut Vec<u8>,
 }
 
-/// What [`write_small`] is good for at most.
-pub(crate) const SMALL_BYTES: usize = 64;
-
-/// Where bytes go.
-trait Out {
-    fn put(&mut self, bytes: &[u8]);
-}
-
-impl Out for Vec<u8> {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-}
-
-/// A few bytes; the length goes on being counted when they are full.
-struct Small {
-    bytes: [u8; SMALL_BYTES],
-    length: usize,
-}
-
-impl Out for Small {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        let end = self.length.saturating_add(bytes.len());
-        if let Some(place) = self.bytes.get_mut(self.length..end) {
-            place.copy_from_slice(bytes);
-        }
-        self.length = end;
-    }
-}
-
-struct Writer<'a, O> {
-    out: &'a mut O,
-}
-
-impl<O: Out> Writer<'_, O> {
+impl Writer<'_> {
     #[inline]
     fn length(&mut self, length: u64) {
         match u8::try_from(length) {
-            Ok(short) if short < LONG => self.out.put(&[short]),
+            Ok(short) if short < LONG => self.out.push(short),
             _ => {
-                self.out.put(&[LONG]);
-                self.out.put(&length.to_le_bytes());
+                self.out.push(LONG);
+                self.out.extend_from_slice(&length.to_le_bytes());
             }
         }
     }
@@ -78,13 +31,13 @@ macro_rules! numbers {
     ($($method:ident $type:ty)*) => {$(
         #[inline]
         fn $method(self, value: $type) -> Result<(), EntryError> {
-            self.out.put(&value.to_le_bytes());
+            self.out.extend_from_slice(&value.to_le_bytes());
             Ok(())
         }
     )*};
 }
 
-impl<O: Out> ser::Serializer for &mut Writer<'_, O> {
+impl ser::Serializer for &mut Writer<'_> {
     type Ok = ();
     type Error = EntryError;
     type SerializeSeq = Self;
@@ -112,7 +65,7 @@ impl<O: Out> ser::Serializer for &mut Writer<'_, O> {
 
     #[inline]
     fn serialize_bool(self, value: bool) -> Result<(), EntryError> {
-        self.out.put(&[u8::from(value)]);
+        self.out.push(u8::from(value));
         Ok(())
     }
 
@@ -129,19 +82,19 @@ impl<O: Out> ser::Serializer for &mut Writer<'_, O> {
     #[inline]
     fn serialize_bytes(self, value: &[u8]) -> Result<(), EntryError> {
         self.length(value.len() as u64);
-        self.out.put(value);
+        self.out.extend_from_slice(value);
         Ok(())
     }
 
     #[inline]
     fn serialize_none(self) -> Result<(), EntryError> {
-        self.out.put(&[0]);
+        self.out.push(0);
         Ok(())
     }
 
     #[inline]
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), EntryError> {
-        self.out.put(&[1]);
+        self.out.push(1);
         value.serialize(self)
     }
 
@@ -235,7 +188,7 @@ impl<O: Out> ser::Serializer for &mut Writer<'_, O> {
 
 macro_rules! parts {
     ($($trait:ident $method:ident ($($name:ident)?))*) => {$(
-        impl<O: Out> ser::$trait for &mut Writer<'_, O> {
+        impl ser::$trait for &mut Writer<'_> {
             type Ok = ();
             type Error = EntryError;
 
@@ -262,7 +215,7 @@ parts! {
     SerializeStructVariant serialize_field (name)
 }
 
-impl<O: Out> ser::SerializeMap for &mut Writer<'_, O> {
+impl ser::SerializeMap for &mut Writer<'_> {
     type Ok = ();
     type Error = EntryError;
 
