@@ -178,7 +178,6 @@ impl Materialiser {
             if evicted.is_empty() {
                 break;
             }
-            shared.spares.give(evicted);
         }
         shared.platform.crash.reach("log.materialised");
         Ok(())

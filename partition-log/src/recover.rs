@@ -20,7 +20,6 @@ use crate::materialise::{Backlog, Materialiser, ends};
 use crate::meter::{Meter, WRITE_BOUNDS};
 use crate::segment::SegmentError;
 use crate::segments::Segments;
-use crate::spares::Spares;
 use crate::view::View;
 use crate::wal::frame::{FileHeader, Generation};
 use crate::wal::group::Wal;
@@ -58,7 +57,6 @@ pub(crate) fn open(
         backlog: Backlog::default(),
         writes: Meter::new(WRITE_BOUNDS),
         segments: parts.segments,
-        spares: Spares::new(limits.spare_bytes()),
         writer: OnceLock::new(),
         materialiser: OnceLock::new(),
     });

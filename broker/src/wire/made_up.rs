@@ -199,7 +199,7 @@ impl Writer<'_, '_> {
 
     /// How many elements follow: as many as are announced, seldom fewer.
     fn count(&mut self) -> usize {
-        let count = match self.choices.below(16) {
+        let count = match self.choices.below(64) {
             0 => 300,
             few => few % 4,
         };

@@ -457,12 +457,7 @@ impl Driver {
             Op::CommitOpen(slot) => {
                 let Some(txn) = self.take_txn(*slot) else { return Ok(()) };
                 self.fact(Fact::End { txns: vec![txn.id().clone()], committed: true });
-                // Both ways take turns.
-                if self.facts.len().is_multiple_of(2) {
-                    txn.commit()?
-                } else {
-                    txn.start_commit()?.wait()?
-                }
+                txn.commit()?;
                 self.acknowledge();
             }
             Op::AbortOpen(slot) => {

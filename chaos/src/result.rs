@@ -1,0 +1,101 @@
+//! What came of rounds: kept between them, and as a page at the end.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::faults::Struck;
+use crate::round::Outcomes;
+use crate::{Failed, Run};
+
+/// All rounds so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Total {
+    pub(crate) rounds: u64,
+    pub(crate) operations: u64,
+    acknowledged: u64,
+    read: u64,
+    unjudged: u64,
+    struck: Struck,
+}
+
+impl Total {
+    pub(crate) fn add(&mut self, outcomes: &Outcomes) {
+        self.rounds += 1;
+        self.operations += outcomes.operations;
+        self.acknowledged += outcomes.acknowledged as u64;
+        self.read += outcomes.read as u64;
+        self.unjudged += outcomes.unjudged as u64;
+        self.struck.add(outcomes.struck);
+    }
+
+    fn numbers(&self) -> [u64; 9] {
+        let Struck { kills, stops, full_disks, cuts } = self.struck;
+        [self.rounds, self.operations, self.acknowledged, self.read, self.unjudged, kills, stops, full_disks, cuts]
+    }
+
+    /// What a file holds of a run with this seed; nothing if there is none.
+    #[expect(clippy::disallowed_methods, reason = "a file of the user's")]
+    pub(crate) fn read(state: Option<&Path>, seed: u64) -> Result<Total, Failed> {
+        let Some(path) = state.filter(|path| path.exists()) else { return Ok(Total::default()) };
+        let text = std::fs::read(path).map_err(|e| Failed::of("read the state", e))?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let wrong = || Failed::new(format!("{} is no state of a run with seed {seed}; remove it", path.display()));
+        let numbers: Option<Vec<u64>> = text.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
+        let numbers = numbers.ok_or_else(wrong)?;
+        let [its_seed, rounds, operations, acknowledged, read, unjudged, kills, stops, full_disks, cuts] = numbers[..]
+        else {
+            return Err(wrong());
+        };
+        let struck = Struck { kills, stops, full_disks, cuts };
+        let total = Total { rounds, operations, acknowledged, read, unjudged, struck };
+        if its_seed == seed { Ok(total) } else { Err(wrong()) }
+    }
+
+    pub(crate) fn write(&self, state: Option<&Path>, seed: u64) -> Result<(), Failed> {
+        let Some(path) = state else { return Ok(()) };
+        let numbers: Vec<String> = [seed].iter().chain(&self.numbers()).map(ToString::to_string).collect();
+        put(path, &numbers.join(" "))
+    }
+
+    pub(crate) fn page(&self, run: &Run) -> String {
+        let [rounds, operations, acknowledged, read, unjudged, kills, stops, full_disks, cuts] = self.numbers();
+        let seeds = format!("{} to {}", run.seed, run.seed + rounds.saturating_sub(1));
+        let foreign = if run.foreign.is_empty() { "none".to_string() } else { run.foreign.join("; ") };
+        format!(
+            "The broker under chaos: anomalies found: 0\n\n\
+             {operations} operations in {rounds} rounds (seeds {seeds}), commit {}, {}\n\
+             {acknowledged} values acknowledged, {read} read, {unjudged} that no reader got to\n\
+             {kills} kills, {stops} stops, {full_disks} full disks, {cuts} connections cut\n\
+             clients beside our own: {foreign}\n\n\
+             cargo run --release -p cutwater-chaos -- run --operations {} --seed {} --round {} --result FILE\n",
+            said_by("git", &["rev-parse", "--short", "HEAD"]),
+            said_by("date", &["-u", "+%F"]),
+            run.operations,
+            run.seed,
+            run.round,
+        )
+    }
+}
+
+/// One round in a line.
+pub(crate) fn line(seed: u64, outcomes: &Outcomes) -> String {
+    let Outcomes { operations, acknowledged, read, unjudged, struck, wrong } = outcomes;
+    let Struck { kills, stops, full_disks, cuts } = struck;
+    format!(
+        "seed {seed}: {operations} operations, {acknowledged} acknowledged, {read} read, {unjudged} unjudged; {kills} kills, \
+         {stops} stops, {full_disks} full disks, {cuts} cuts: {} wrong",
+        wrong.len()
+    )
+}
+
+/// What a program says in a line, or that it says nothing.
+pub(crate) fn said_by(program: &str, arguments: &[&str]) -> String {
+    let said = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success());
+    said.map_or("unknown".to_string(), |output| String::from_utf8_lossy(&output.stdout).trim().to_string())
+}
+
+/// Writes a file of the user's.
+#[expect(clippy::disallowed_methods, reason = "a file of the user's")]
+pub(crate) fn put(path: &Path, text: &str) -> Result<(), Failed> {
+    std::fs::write(path, text).map_err(|e| Failed::of(&format!("write {}", path.display()), e))
+}

@@ -1,0 +1,252 @@
+//! One round: a broker with data of its own, everybody at work while faults strike, then a quiet end, a last look at
+//! everything, and the verdict.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cutwater_platform::{Platform, SplitMix};
+use cutwater_testkit::checker::check;
+use cutwater_testkit::history::{Call, History, Outcome};
+use kafka_protocol::messages::CreateTopicsRequest;
+use kafka_protocol::messages::create_topics_request::CreatableTopic;
+
+use crate::Failed;
+use crate::faults::{Faults, Struck};
+use crate::foreign::{self, Foreign};
+use crate::plant::{Fault, Plant};
+use crate::proxy::Proxy;
+use crate::readers::{Marks, Reader};
+use crate::record::Recorder;
+use crate::server::{Server, rest};
+use crate::wire::{Client, topic_name};
+use crate::writers::{Plain, Transactional};
+
+pub(crate) const TOPIC: &str = "chaos";
+pub(crate) const PARTITIONS: u32 = 4;
+
+/// Things that strike in a round, at least: operations come fast, faults take their time.
+const STRIKES: u32 = 12;
+
+/// How long everybody may take to come to an end once nothing strikes any more.
+const END_WITHIN: Duration = Duration::from_secs(90);
+
+/// Where a round stands.
+#[derive(Debug, Default)]
+pub(crate) struct Stage {
+    over: AtomicBool,
+    given_up: AtomicBool,
+}
+
+impl Stage {
+    /// Nothing new is begun.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Nothing is waited for any more.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::SeqCst)
+    }
+}
+
+/// What a round is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// It ends once so many calls are recorded, or
+    pub(crate) operations: u64,
+    /// so much time has passed.
+    pub(crate) time: Duration,
+    /// Whether anything strikes at all.
+    pub(crate) faults: bool,
+    pub(crate) plant: Option<Fault>,
+    /// Scripts of other people's clients.
+    pub(crate) foreign: Vec<Foreign>,
+}
+
+/// What came of a round.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcomes {
+    pub(crate) operations: u64,
+    pub(crate) acknowledged: usize,
+    pub(crate) read: usize,
+    pub(crate) unjudged: usize,
+    pub(crate) struck: Struck,
+    /// What is wrong: kinds of anomalies, and troubles in words.
+    pub(crate) wrong: Vec<String>,
+}
+
+/// Plays a round in `dir`, which is to be empty.
+pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
+    let clock = Platform::real().clock;
+    let mut server = Server::new(&dir.join("log"))?;
+    let proxy = Proxy::start(server.address())?;
+    server.tell(proxy.address());
+    server.again()?;
+    create_topic(server.address())?;
+    let (recorder, stage, marks) = (Recorder::default(), Stage::default(), Marks::default());
+    let plant = plan.plant.map(Plant::new);
+    let mut random = SplitMix::new(plan.seed);
+    let mut foreigners = foreign::Running::start(&plan.foreign, proxy.address(), recorder.listen()?, plan.seed)?;
+    let mut faults = Faults::new(random.next());
+    let reader = |process, partition, address| Reader {
+        process,
+        partition,
+        address,
+        recorder: &recorder,
+        stage: &stage,
+        marks: &marks,
+        plant: plant.as_ref(),
+        client: None,
+    };
+    let ended = std::thread::scope(|scope| {
+        let (direct, through) = (server.address(), proxy.address());
+        let mut at_work = vec![];
+        for n in 0..3u16 {
+            let random = SplitMix::new(random.next());
+            let plain = Plain {
+                process: 1 + n,
+                partition: u32::from(n),
+                address: through,
+                recorder: &recorder,
+                stage: &stage,
+                random,
+            };
+            at_work.push(scope.spawn(move || plain.run()));
+        }
+        for n in 0..4u16 {
+            let writer = Transactional {
+                process: 10 + n,
+                address: through,
+                recorder: &recorder,
+                stage: &stage,
+                random: SplitMix::new(random.next()),
+                newer: n % 2 == 1,
+                client: None,
+                producer: (-1, -1),
+                sequences: BTreeMap::new(),
+            };
+            at_work.push(scope.spawn(move || writer.run()));
+        }
+        for partition in 0..PARTITIONS {
+            let address = if partition % 2 == 0 { direct } else { through };
+            let reader = reader(20 + partition as u16, partition, address);
+            at_work.push(scope.spawn(move || reader.follow()));
+        }
+        let (jumper, jumps) = (reader(30, 0, through), SplitMix::new(random.next()));
+        at_work.push(scope.spawn(move || jumper.jump(jumps)));
+
+        let until = clock.monotonic() + plan.time;
+        let mut failed = None;
+        let mut strikes = if plan.faults { STRIKES } else { 0 };
+        while (recorder.count() < plan.operations || strikes > 0) && clock.monotonic() < until {
+            strikes = strikes.saturating_sub(1);
+            if !plan.faults {
+                rest(Duration::from_millis(20));
+            } else if let Err(error) = faults.strike(&mut server, &proxy) {
+                failed = Some(error);
+                break;
+            }
+        }
+        let calmed = faults.calm(&mut server, &proxy);
+        stage.over.store(true, Ordering::SeqCst);
+        let foreign_ended = foreigners.end(END_WITHIN);
+        // Whoever can't come to an end by then is told, and leaves unknown outcomes behind.
+        let until = clock.monotonic() + END_WITHIN;
+        while clock.monotonic() < until && at_work.iter().any(|thread| !thread.is_finished()) {
+            rest(Duration::from_millis(10));
+        }
+        stage.given_up.store(true, Ordering::SeqCst);
+        failed.map_or(calmed, Err).map(|()| foreign_ended)
+    });
+    let mut wrong = ended?;
+    let mut uncommitted = vec![];
+    stage.given_up.store(false, Ordering::SeqCst);
+    for partition in 0..PARTITIONS {
+        if !reader(40, partition, server.address()).whole() {
+            wrong.push(format!(
+                "partition {partition} couldn't be read to its end: a transaction is open, or nobody answers"
+            ));
+        }
+        uncommitted.push(reader(41, partition, server.address()).uncommitted().unwrap_or_default());
+    }
+    let ended_by_itself = server.has_ended();
+    if ended_by_itself {
+        wrong.push("the broker has ended by itself".to_string());
+    }
+    let (history, troubles) = recorder.take();
+    wrong.extend(troubles);
+    wrong.extend(against_uncommitted(&history, &uncommitted));
+    let report = check(&history);
+    if !report.is_clean() {
+        wrong.push(report.to_string());
+    }
+    faults.struck.cuts = proxy.cuts();
+    Ok(Outcomes {
+        operations: report.operations as u64,
+        acknowledged: report.acknowledged,
+        read: report.read,
+        unjudged: report.unjudged,
+        struck: faults.struck,
+        wrong,
+    })
+}
+
+fn create_topic(address: SocketAddr) -> Result<(), Failed> {
+    let topic = CreatableTopic::default()
+        .with_name(topic_name(TOPIC))
+        .with_num_partitions(PARTITIONS as i32)
+        .with_replication_factor(1);
+    let request = CreateTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(10_000);
+    let answer = Client::connect(address).and_then(|mut client| client.ask(5, &request));
+    let answer = answer.map_err(|e| Failed::of("create the topic", e))?;
+    match answer.topics.first().map(|topic| topic.error_code) {
+        Some(0) => Ok(()),
+        code => Err(Failed::new(format!("the topic can't be created: {code:?}"))),
+    }
+}
+
+/// What committed readers saw stands there for uncommitted ones as well, and so does everything acknowledged, aborted or not;
+/// offsets rise; nothing is there that nobody sent.
+fn against_uncommitted(history: &History, uncommitted: &[Vec<(u64, u64)>]) -> Vec<String> {
+    let mut wrong = vec![];
+    let there: Vec<BTreeMap<u64, u64>> = uncommitted.iter().map(|all| all.iter().copied().collect()).collect();
+    for (partition, all) in uncommitted.iter().enumerate() {
+        if !all.is_sorted_by(|a, b| a.0 < b.0) {
+            wrong.push(format!("partition {partition}: offsets don't rise for uncommitted readers"));
+        }
+    }
+    let mut sent: BTreeSet<u64> = BTreeSet::new();
+    for op in &history.ops {
+        match &op.call {
+            Call::Send { partition, value, offset } => {
+                sent.insert(value.0);
+                let Some(offset) = offset.filter(|_| op.outcome == Outcome::Ok) else { continue };
+                let found = there.get(*partition as usize).and_then(|all| all.get(&offset));
+                if found != Some(&value.0) {
+                    wrong.push(format!("{value:?} was acknowledged at {offset} of partition {partition}; uncommitted readers find {found:?}"));
+                }
+            }
+            Call::Poll { partition, records, .. } => {
+                let all = there.get(*partition as usize);
+                for (offset, value) in records {
+                    if all.and_then(|all| all.get(offset)) != Some(&value.0) {
+                        wrong.push(format!(
+                            "{value:?} at {offset} of partition {partition} is there for committed readers alone"
+                        ));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let invented = uncommitted.iter().flatten().filter(|(_, value)| !sent.contains(value)).count();
+    if invented > 0 {
+        wrong.push(format!("{invented} records that nobody sent"));
+    }
+    wrong.truncate(20);
+    wrong
+}

@@ -1,0 +1,214 @@
+//! A Kafka client as small as it can be: one connection, requests in order, no retries, no buffering. What goes wrong is told.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use cutwater_partition_log::batch::{BatchBuilder, Compression, Limits, ProducerStamp, records};
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::fetch_response::PartitionData;
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::*;
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
+
+/// Longer than any stop of the broker, so that only a dead connection is given up.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    sent: i32,
+    received: i32,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> io::Result<Client> {
+        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Client { stream, sent: 0, received: 0 })
+    }
+
+    /// Sends a request and doesn't wait.
+    pub(crate) fn send<R: Request>(&mut self, version: i16, request: &R) -> io::Result<()> {
+        self.sent += 1;
+        let header = RequestHeader::default()
+            .with_request_api_key(R::KEY)
+            .with_request_api_version(version)
+            .with_correlation_id(self.sent)
+            .with_client_id(Some(StrBytes::from_static_str("chaos")));
+        let mut body = BytesMut::new();
+        header.encode(&mut body, R::header_version(version)).map_err(io::Error::other)?;
+        request.encode(&mut body, version).map_err(io::Error::other)?;
+        let mut frame = i32::try_from(body.len()).map_err(io::Error::other)?.to_be_bytes().to_vec();
+        frame.extend_from_slice(&body);
+        self.stream.write_all(&frame)
+    }
+
+    fn frame(&mut self) -> io::Result<Bytes> {
+        let mut size = [0; 4];
+        self.stream.read_exact(&mut size)?;
+        let mut frame = vec![0; usize::try_from(i32::from_be_bytes(size)).map_err(io::Error::other)?];
+        self.stream.read_exact(&mut frame)?;
+        Ok(frame.into())
+    }
+
+    /// The answer to the oldest request that has none yet.
+    pub(crate) fn receive<R: Request>(&mut self, version: i16) -> io::Result<R::Response> {
+        let mut frame = self.frame()?;
+        self.received += 1;
+        let version_of_header = R::Response::header_version(version);
+        let header = ResponseHeader::decode(&mut frame, version_of_header).map_err(io::Error::other)?;
+        if header.correlation_id != self.received {
+            return Err(io::Error::other("an answer out of turn"));
+        }
+        let response = R::Response::decode(&mut frame, version).map_err(io::Error::other)?;
+        if frame.is_empty() { Ok(response) } else { Err(io::Error::other("bytes behind an answer")) }
+    }
+
+    pub(crate) fn ask<R: Request>(&mut self, version: i16, request: &R) -> io::Result<R::Response> {
+        self.send(version, request)?;
+        self.receive::<R>(version)
+    }
+
+    /// Says that nothing more is sent, takes what comes, and gives the connection up.
+    pub(crate) fn drain(&mut self, patience: Duration) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.stream.set_read_timeout(Some(patience));
+        let mut sink = [0; 4096];
+        while self.stream.read(&mut sink).is_ok_and(|bytes| bytes > 0) {}
+    }
+}
+
+/// Whether an error means that the connection is gone, and not that the answer was nonsense.
+pub(crate) fn is_connection(error: &io::Error) -> bool {
+    error.kind() != ErrorKind::Other
+}
+
+pub(crate) fn topic_name(name: &str) -> TopicName {
+    TopicName(StrBytes::from_string(name.to_string()))
+}
+
+/// A batch of values, each as its number in decimal digits.
+pub(crate) fn batch(stamp: ProducerStamp, codec: Compression, values: impl Iterator<Item = u64>) -> Bytes {
+    let mut batch = BatchBuilder::new(codec);
+    for value in values {
+        batch.push(1_000, None, Some(value.to_string().as_bytes()), &[]).expect("small values fit");
+    }
+    batch.build(stamp).expect("a batch of few records").into()
+}
+
+/// One request with a batch for each of these partitions.
+pub(crate) fn produce(topic: &str, transactional: Option<&str>, batches: Vec<(i32, Bytes)>) -> ProduceRequest {
+    let data = batches
+        .into_iter()
+        .map(|(partition, records)| PartitionProduceData::default().with_index(partition).with_records(Some(records)));
+    let topic = TopicProduceData::default().with_name(topic_name(topic)).with_partition_data(data.collect());
+    let id = transactional.map(|id| TransactionalId(StrBytes::from_string(id.to_string())));
+    ProduceRequest::default()
+        .with_acks(-1)
+        .with_timeout_ms(10_000)
+        .with_topic_data(vec![topic])
+        .with_transactional_id(id)
+}
+
+/// What each partition of a produce request was answered: number, error, base offset.
+pub(crate) fn produced(response: &ProduceResponse) -> Vec<(i32, i16, i64)> {
+    let partitions = response.responses.iter().flat_map(|topic| &topic.partition_responses);
+    partitions.map(|p| (p.index, p.error_code, p.base_offset)).collect()
+}
+
+/// Asks for one partition from an offset on.
+pub(crate) fn fetch(topic: &str, partition: i32, from: u64, committed: bool, max_bytes: i32) -> FetchRequest {
+    let data = FetchPartition::default()
+        .with_partition(partition)
+        .with_fetch_offset(from.cast_signed())
+        .with_partition_max_bytes(max_bytes);
+    let topic = FetchTopic::default().with_topic(topic_name(topic)).with_partitions(vec![data]);
+    FetchRequest::default()
+        .with_replica_id(BrokerId(-1))
+        .with_max_wait_ms(50)
+        .with_min_bytes(1)
+        .with_max_bytes(max_bytes)
+        .with_isolation_level(i8::from(committed))
+        .with_topics(vec![topic])
+}
+
+/// What a fetch of one partition brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Records with their offsets, those of aborted transactions left out if asked for.
+    pub(crate) records: Vec<(u64, u64)>,
+    /// Where to go on.
+    pub(crate) next: u64,
+    pub(crate) high_watermark: u64,
+    pub(crate) last_stable: u64,
+}
+
+/// Reads an answer as a consumer does: what lies below `from` is skipped, control batches are, and aborted transactions by
+/// the list that came with them (if `filter`).
+///
+/// # Errors
+/// Its error code, or what is wrong with its bytes.
+pub(crate) fn seen(answer: &FetchResponse, from: u64, filter: bool) -> Result<Seen, String> {
+    let data = answer.responses.first().and_then(|topic| topic.partitions.first()).ok_or("no partition in it")?;
+    if data.error_code != 0 {
+        return Err(format!("error {}", data.error_code));
+    }
+    let number = |n: i64| u64::try_from(n).map_err(|_| format!("an offset of {n}"));
+    let mut seen = Seen {
+        records: vec![],
+        next: from,
+        high_watermark: number(data.high_watermark)?,
+        last_stable: number(data.last_stable_offset)?,
+    };
+    let mut aborted = aborted(data);
+    let mut open: Vec<i64> = vec![];
+    let mut rest = data.records.clone().unwrap_or_default();
+    while !rest.is_empty() {
+        let batch = match records(&rest, &Limits::default()) {
+            Ok(batch) => batch,
+            // The last one may be cut.
+            Err(_) if rest.len() < 61 => break,
+            Err(error) => return Err(error.to_string()),
+        };
+        let header = *batch.header();
+        let last = number(header.last_offset())?;
+        while let Some((first, producer)) = aborted.last().copied().filter(|(first, _)| *first <= header.last_offset())
+        {
+            let _ = first;
+            open.push(producer);
+            aborted.pop();
+        }
+        if header.is_control() {
+            // The marker ends what was aborted.
+            open.retain(|producer| *producer != header.producer_id);
+        } else if !(filter && header.is_transactional() && open.contains(&header.producer_id)) {
+            for record in &batch {
+                let record = record.map_err(|e| e.to_string())?;
+                let offset = number(record.offset)?;
+                let text = record.value.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or_default();
+                let value = text.parse().map_err(|_| format!("a value that is no number at {offset}"))?;
+                if offset >= from {
+                    seen.records.push((offset, value));
+                }
+            }
+        }
+        seen.next = seen.next.max(last + 1);
+        let bytes = header.total_bytes();
+        drop(batch);
+        rest = rest.slice(bytes..);
+    }
+    Ok(seen)
+}
+
+/// First offsets and producers of aborted transactions, the first one last.
+fn aborted(data: &PartitionData) -> Vec<(i64, i64)> {
+    let listed = data.aborted_transactions.iter().flatten();
+    let mut aborted: Vec<_> = listed.map(|a| (a.first_offset, a.producer_id.0)).collect();
+    aborted.sort_unstable_by(|a, b| b.cmp(a));
+    aborted
+}
