@@ -26,7 +26,7 @@ fn what_a_wrong_broker_would_show_is_found() {
         ("loses-a-batch", "Lost"),
         ("keeps-a-batch-twice", "Duplicated"),
         ("shows-aborted", "AbortedRead"),
-        ("changes-places", "Reordered"),
+        ("changes-places", "InconsistentOffset"),
         ("takes-the-stable-offset-back", "went back"),
     ];
     for (fault, found) in planted {
