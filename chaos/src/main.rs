@@ -86,7 +86,7 @@ struct Run {
     /// Write what came of all rounds into this file.
     #[arg(long, value_name = "FILE")]
     result: Option<PathBuf>,
-    /// A foreign client's command line; may be given again. Its arguments are told in `interop/chaos/README.md`.
+    /// A foreign client's command line; may be given again. What it is told and what it has to do is at the head of `chaos/src/foreign.rs`.
     #[arg(long, value_name = "COMMAND")]
     foreign: Vec<String>,
     /// Plant a fault, which the verdict must find.

@@ -14,6 +14,7 @@ pub(crate) struct Total {
     pub(crate) operations: u64,
     acknowledged: u64,
     read: u64,
+    foreign: u64,
     unjudged: u64,
     struck: Struck,
 }
@@ -24,13 +25,25 @@ impl Total {
         self.operations += outcomes.operations;
         self.acknowledged += outcomes.acknowledged as u64;
         self.read += outcomes.read as u64;
+        self.foreign += outcomes.foreign;
         self.unjudged += outcomes.unjudged as u64;
         self.struck.add(outcomes.struck);
     }
 
-    fn numbers(&self) -> [u64; 9] {
+    fn numbers(&self) -> [u64; 10] {
         let Struck { kills, stops, full_disks, cuts } = self.struck;
-        [self.rounds, self.operations, self.acknowledged, self.read, self.unjudged, kills, stops, full_disks, cuts]
+        [
+            self.rounds,
+            self.operations,
+            self.acknowledged,
+            self.read,
+            self.foreign,
+            self.unjudged,
+            kills,
+            stops,
+            full_disks,
+            cuts,
+        ]
     }
 
     /// What a file holds of a run with this seed; nothing if there is none.
@@ -42,12 +55,13 @@ impl Total {
         let wrong = || Failed::new(format!("{} is no state of a run with seed {seed}; remove it", path.display()));
         let numbers: Option<Vec<u64>> = text.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
         let numbers = numbers.ok_or_else(wrong)?;
-        let [its_seed, rounds, operations, acknowledged, read, unjudged, kills, stops, full_disks, cuts] = numbers[..]
+        let [its_seed, rounds, operations, acknowledged, read, foreign, unjudged, kills, stops, full_disks, cuts] =
+            numbers[..]
         else {
             return Err(wrong());
         };
         let struck = Struck { kills, stops, full_disks, cuts };
-        let total = Total { rounds, operations, acknowledged, read, unjudged, struck };
+        let total = Total { rounds, operations, acknowledged, read, foreign, unjudged, struck };
         if its_seed == seed { Ok(total) } else { Err(wrong()) }
     }
 
@@ -58,15 +72,17 @@ impl Total {
     }
 
     pub(crate) fn page(&self, run: &Run) -> String {
-        let [rounds, operations, acknowledged, read, unjudged, kills, stops, full_disks, cuts] = self.numbers();
+        let [rounds, operations, acknowledged, read, calls, unjudged, kills, stops, full_disks, cuts] = self.numbers();
         let seeds = format!("{} to {}", run.seed, run.seed + rounds.saturating_sub(1));
-        let foreign = if run.foreign.is_empty() { "none".to_string() } else { run.foreign.join("; ") };
+        // The scripts' names; where they and their programs lie is this machine's business.
+        let scripts: Vec<&str> = run.foreign.iter().filter_map(|line| line.rsplit(['/', ' ']).next()).collect();
+        let foreign = if scripts.is_empty() { "none".to_string() } else { scripts.join(", ") };
         format!(
             "The broker under chaos: anomalies found: 0\n\n\
              {operations} operations in {rounds} rounds (seeds {seeds}), commit {}, {}\n\
              {acknowledged} values acknowledged, {read} read, {unjudged} that no reader got to\n\
              {kills} kills, {stops} stops, {full_disks} full disks, {cuts} connections cut\n\
-             clients beside our own: {foreign}\n\n\
+             clients beside our own: {foreign} ({calls} of the operations)\n\n\
              cargo run --release -p cutwater-chaos -- run --operations {} --seed {} --round {} --result FILE\n",
             said_by("git", &["rev-parse", "--short", "HEAD"]),
             said_by("date", &["-u", "+%F"]),
@@ -79,10 +95,10 @@ impl Total {
 
 /// One round in a line.
 pub(crate) fn line(seed: u64, outcomes: &Outcomes) -> String {
-    let Outcomes { operations, acknowledged, read, unjudged, struck, wrong } = outcomes;
+    let Outcomes { operations, foreign, acknowledged, read, unjudged, struck, wrong } = outcomes;
     let Struck { kills, stops, full_disks, cuts } = struck;
     format!(
-        "seed {seed}: {operations} operations, {acknowledged} acknowledged, {read} read, {unjudged} unjudged; {kills} kills, \
+        "seed {seed}: {operations} operations ({foreign} of others), {acknowledged} acknowledged, {read} read, {unjudged} unjudged; {kills} kills, \
          {stops} stops, {full_disks} full disks, {cuts} cuts: {} wrong",
         wrong.len()
     )

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cutwater_platform::{Platform, SplitMix};
 use cutwater_testkit::checker::check;
-use cutwater_testkit::history::{Call, History, Outcome};
+use cutwater_testkit::history::{Call, History, Op, Outcome};
 use kafka_protocol::messages::CreateTopicsRequest;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 
@@ -29,6 +29,9 @@ pub(crate) const PARTITIONS: u32 = 4;
 
 /// Things that strike in a round, at least: operations come fast, faults take their time.
 const STRIKES: u32 = 12;
+
+/// A foreign client that did less wasn't there.
+const FOREIGN_CALLS: u64 = 20;
 
 /// How long everybody may take to come to an end once nothing strikes any more.
 const END_WITHIN: Duration = Duration::from_secs(90);
@@ -71,6 +74,8 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcomes {
     pub(crate) operations: u64,
+    /// Those of them that other people's clients made.
+    pub(crate) foreign: u64,
     pub(crate) acknowledged: usize,
     pub(crate) read: usize,
     pub(crate) unjudged: usize,
@@ -163,6 +168,7 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
         failed.map_or(calmed, Err).map(|()| foreign_ended)
     });
     let mut wrong = ended?;
+    let mut foreign_calls = 0;
     let mut uncommitted = vec![];
     stage.given_up.store(false, Ordering::SeqCst);
     for partition in 0..PARTITIONS {
@@ -181,12 +187,21 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
     wrong.extend(troubles);
     wrong.extend(against_uncommitted(&history, &uncommitted));
     let report = check(&history);
+    for (n, Foreign(line)) in plan.foreign.iter().enumerate() {
+        let is_its = |op: &&Op| foreign::is_of(op.process, n) && op.outcome == Outcome::Ok;
+        let calls = history.ops.iter().filter(is_its).count() as u64;
+        if calls < FOREIGN_CALLS {
+            wrong.push(format!("{line} did {calls} calls: it had no part in this"));
+        }
+        foreign_calls += calls;
+    }
     if !report.is_clean() {
         wrong.push(report.to_string());
     }
     faults.struck.cuts = proxy.cuts();
     Ok(Outcomes {
         operations: report.operations as u64,
+        foreign: foreign_calls,
         acknowledged: report.acknowledged,
         read: report.read,
         unjudged: report.unjudged,

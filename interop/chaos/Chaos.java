@@ -117,7 +117,7 @@ public class Chaos {
             ConsumerRecords<String, String> found;
             try {
                 found = consumer.poll(Duration.ofMillis(100));
-            } catch (InvalidOffsetException error) {
+            } catch (org.apache.kafka.clients.consumer.InvalidOffsetException error) {
                 recorder.trouble("Java's consumer: " + error);
                 return;
             }
