@@ -1,6 +1,8 @@
 //! The log against the disk below it: appends and commits as ratios to the raw limits measured in the same run.
 //!
-//! `cargo bench -p cutwater-benches --bench log [-- --mb N --rounds N --seconds N --only ingest|one|commits]`
+//! `cargo bench -p cutwater-benches --bench log [-- --mb N --rounds N --seconds N --only ingest|one|commits|driven]`
+//!
+//! *Driven* are commits that one thread has on their way together (`Txn::start_commit`), as a server with an event loop has them.
 //!
 //! With `--only` one part runs alone, for a profiler: no raw limits, no ratios.
 //!
@@ -17,7 +19,7 @@ use std::time::Duration;
 
 use cutwater_benches::{cpu_time, machine, spread, table};
 use cutwater_partition_log::batch::{BatchBuilder, Compression};
-use cutwater_partition_log::{Log, LogOptions, OwnerId, TxnName};
+use cutwater_partition_log::{Log, LogOptions, Owner, OwnerId, TopicId, Txn, TxnName};
 use cutwater_platform::{AlignedBuf, Clock, Files, Open, OsFiles, Platform, SystemClock};
 
 // As programs have it that use the log.
@@ -84,6 +86,8 @@ fn main() {
         let rate = median(&|x| x.commits[i]);
         rows.push(row(&format!("commits, {producers} producer(s), one wait"), format!("{rate:.0} /s"), rate / f, goal));
     }
+    let driven = median(&|x| x.driven_64);
+    rows.push(row("commits, 64 in flight, one thread", format!("{driven:.0} /s"), driven / f, ""));
     let cpu = median(&|x| x.cpu_per_gb);
     rows.push(row("CPU of the ingest run", format!("{cpu:.2} s/GB"), cpu, "<= 1.0 s/GB"));
     println!("{}", table(&rows));
@@ -98,10 +102,12 @@ fn only(part: &str, dir: &Path, args: &Args) -> String {
         }
         "one" => format!("p50 {:.0} us", one_in_flight(dir, 20_000 * args.seconds as usize)),
         "commits" => {
-            let cpu = cpu_time();
-            let rate = commits(dir, args.producers, args.seconds);
-            let cpu = (cpu_time() - cpu).as_secs_f64() * 1e6 / (rate * args.seconds as f64);
-            format!("{rate:.0} /s by {} producers, {cpu:.1} CPU us each", args.producers)
+            let (rate, cpu_us) = commits(dir, args.producers, args.seconds);
+            format!("{rate:.0} /s by {} producers, {cpu_us:.1} CPU us each", args.producers)
+        }
+        "driven" => {
+            let (rate, cpu_us) = driven(dir, args.producers, args.seconds);
+            format!("{rate:.0} /s, {} in flight by one thread, {cpu_us:.1} CPU us each", args.producers)
         }
         "raw" => {
             let raw = Raw::new(&dir.join("raw"));
@@ -122,6 +128,7 @@ struct Round {
     cpu_per_gb: f64,
     append_1_us: f64,
     commits: [f64; 3],
+    driven_64: f64,
 }
 
 impl Round {
@@ -133,8 +140,9 @@ impl Round {
         let log_dir = dir.join(format!("log-{round}"));
         let (ingest_64, cpu_per_gb) = ingest(&log_dir.join("ingest"), args.mb, 64);
         let append_1_us = one_in_flight(&log_dir.join("one"), 1_000);
-        let commits =
-            [1, 8, 64].map(|producers| commits(&log_dir.join(format!("commits-{producers}")), producers, args.seconds));
+        let commits = [1, 8, 64]
+            .map(|producers| commits(&log_dir.join(format!("commits-{producers}")), producers, args.seconds).0);
+        let driven_64 = driven(&log_dir.join("driven"), 64, args.seconds).0;
         let sync_after_us = raw.latency_us(4 << 10, 200);
         Round {
             raw_rate,
@@ -146,6 +154,7 @@ impl Round {
             cpu_per_gb,
             append_1_us,
             commits,
+            driven_64,
         }
     }
 }
@@ -277,27 +286,21 @@ fn one_in_flight(dir: &Path, appends: usize) -> f64 {
     spread(times).median
 }
 
-/// Transactions of one record each, begun, filled and committed with one wait, by so many producers at once; per second.
-fn commits(dir: &Path, producers: usize, seconds: u64) -> f64 {
+/// Transactions of one record each, begun, filled and committed with one wait, by so many producers at once; per second, and
+/// the processor's time for each in microseconds.
+fn commits(dir: &Path, producers: usize, seconds: u64) -> (f64, f64) {
     let log = open(dir, 150);
     let topic = log.create_topic("commits", producers as u32).expect("a new topic");
     let (stop, total) = (AtomicBool::new(false), AtomicU64::new(0));
     let clock = SystemClock::new();
-    let start = clock.monotonic();
+    let (start, cpu) = (clock.monotonic(), cpu_time());
     std::thread::scope(|scope| {
         for producer in 0..producers {
             let (log, stop, total) = (&log, &stop, &total);
             scope.spawn(move || {
-                let owner = log.claim(&OwnerId(producer as u128 + 1), 1).expect("a new owner");
-                let mut batch = BatchBuilder::new(Compression::None);
-                let mut number = 0;
+                let mut transactions = Transactions::new(log, topic, producer as u32);
                 while !stop.load(Ordering::Relaxed) {
-                    number += 1;
-                    let name = TxnName { checkpoint: number, sink: "out".to_string(), writer: 0 };
-                    let mut txn = owner.begin(name).expect("a transaction");
-                    batch.push(0, None, Some(RECORD), &[]).expect("it fits");
-                    txn.append(topic, producer as u32, &mut batch).expect("accepted");
-                    txn.commit().expect("committed");
+                    transactions.next().commit().expect("committed");
                     total.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -305,7 +308,64 @@ fn commits(dir: &Path, producers: usize, seconds: u64) -> f64 {
         clock.sleep(Duration::from_secs(seconds));
         stop.store(true, Ordering::Relaxed);
     });
-    let rate = total.load(Ordering::Relaxed) as f64 / (clock.monotonic() - start).as_secs_f64();
+    finish(&log, total.into_inner(), clock.monotonic() - start, cpu)
+}
+
+/// The same by one thread, which has so many commits on their way at any time.
+fn driven(dir: &Path, in_flight: usize, seconds: u64) -> (f64, f64) {
+    let log = open(dir, 150);
+    let topic = log.create_topic("driven", in_flight as u32).expect("a new topic");
+    let mut transactions: Vec<_> =
+        (0..in_flight).map(|partition| Transactions::new(&log, topic, partition as u32)).collect();
+    let clock = SystemClock::new();
+    let (start, cpu) = (clock.monotonic(), cpu_time());
+    let end = start + Duration::from_secs(seconds);
+    let mut on_their_way = std::collections::VecDeque::with_capacity(in_flight);
+    let mut total = 0u64;
+    while clock.monotonic() < end {
+        if on_their_way.len() == in_flight {
+            let oldest: cutwater_partition_log::CommitTicket = on_their_way.pop_front().expect("not empty");
+            oldest.wait().expect("committed");
+        }
+        let next = transactions[total as usize % in_flight].next();
+        on_their_way.push_back(next.start_commit().expect("accepted"));
+        total += 1;
+    }
+    for ticket in on_their_way {
+        ticket.wait().expect("committed");
+    }
+    drop(transactions);
+    finish(&log, total, clock.monotonic() - start, cpu)
+}
+
+fn finish(log: &Log, total: u64, wall: Duration, cpu_before: Duration) -> (f64, f64) {
+    let cpu = cpu_time() - cpu_before;
     log.close().expect("a clean close");
-    rate
+    (total as f64 / wall.as_secs_f64(), cpu.as_secs_f64() * 1e6 / total.max(1) as f64)
+}
+
+/// One producer: an owner of its own, and transactions of one record to its partition.
+struct Transactions {
+    owner: Owner,
+    topic: TopicId,
+    partition: u32,
+    batch: BatchBuilder,
+    begun: u64,
+}
+
+impl Transactions {
+    fn new(log: &Log, topic: TopicId, partition: u32) -> Transactions {
+        let owner = log.claim(&OwnerId(u128::from(partition) + 1), 1).expect("a new owner");
+        Transactions { owner, topic, partition, batch: BatchBuilder::new(Compression::None), begun: 0 }
+    }
+
+    /// The next one, with its record.
+    fn next(&mut self) -> Txn {
+        self.begun += 1;
+        let name = TxnName { checkpoint: self.begun, sink: "out".to_string(), writer: 0 };
+        let mut txn = self.owner.begin(name).expect("a transaction");
+        self.batch.push(0, None, Some(RECORD), &[]).expect("it fits");
+        txn.append(self.topic, self.partition, &mut self.batch).expect("accepted");
+        txn
+    }
 }

@@ -1,6 +1,6 @@
 //! Every limit and interval of the engine, with units, and the relations between them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -283,6 +283,8 @@ pub struct Options {
     pub bytes_between_workers: bool,
     /// Begin from a savepoint; see `docs/savepoints.md`.
     pub restore: Option<RestoreFrom>,
+    /// Where connectors find what they connect to, by their names and in their words; what isn't named is where it is by default.
+    pub places: BTreeMap<String, String>,
     /// Limits inside the dataflow.
     pub limits: Limits,
     /// The world.
@@ -307,6 +309,7 @@ impl Options {
             allow_dropped: BTreeSet::new(),
             bytes_between_workers: false,
             restore: None,
+            places: BTreeMap::new(),
             limits: Limits::default(),
             platform: Platform::real(),
         }

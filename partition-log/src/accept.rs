@@ -21,6 +21,7 @@ use crate::materialise::Backlog;
 use crate::meter::Meter;
 use crate::owner::TxnId;
 use crate::segments::Segments;
+use crate::spares::Spares;
 use crate::topic::TopicPartition;
 use crate::view::{Listener, View};
 use crate::wal::frame::Entry;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     /// How long synced writes of the write-ahead log take.
     pub(crate) writes: Meter,
     pub(crate) segments: Segments,
+    /// Memory for the next batches.
+    pub(crate) spares: Spares,
     pub(crate) writer: OnceLock<TaskHandle>,
     pub(crate) materialiser: OnceLock<TaskHandle>,
 }
@@ -250,7 +253,8 @@ impl Core {
 
     /// Takes the [next group](Core::next_group) out of the queue and lets waiting appenders try again.
     pub(crate) fn take_group(&mut self, items: usize, bytes: usize) -> Group {
-        let mut group = Group { entries: Vec::with_capacity(items), ..Group::default() };
+        let waiters = Vec::with_capacity(self.awaited.min(items));
+        let mut group = Group { entries: Vec::with_capacity(items), waiters, ..Group::default() };
         let mut effects = 0;
         for pending in self.queue.drain(..items) {
             self.awaited -= usize::from(pending.waiter.is_some()) + usize::from(pending.image.is_some());
@@ -259,8 +263,8 @@ impl Core {
             group.waiters.extend(pending.waiter);
             group.image = pending.image;
         }
-        let later = self.effects.split_off(effects);
-        group.effects = std::mem::replace(&mut self.effects, later);
+        // Copied, so that the room here stays and doesn't grow anew, under the lock, with each group.
+        group.effects = self.effects.drain(..effects).collect();
         self.queued_bytes -= bytes;
         for waiting in self.space.drain(..) {
             waiting.complete(());
@@ -366,6 +370,20 @@ impl Shared {
         };
         self.wait_in_turn(turn)?;
         Ok(accepted)
+    }
+
+    /// As [`Shared::carry_out`], for somebody who waits later, or never: the writer task sees to it. Waits only for room in
+    /// the queue.
+    pub(crate) fn hand_in<E: From<Down>>(&self, accept: impl FnOnce(&mut Core) -> Result<(), E>) -> Result<Waiter, E> {
+        let (waiter, wake) = {
+            let mut core = self.core_with_room()?;
+            accept(&mut core)?;
+            (core.wait_for_all(), core.lead == Lead::Free)
+        };
+        if wake {
+            self.wake_writer();
+        }
+        Ok(waiter)
     }
 
     /// Accepts a verified batch. With `wait` the answer brings somebody to wait for.

@@ -94,7 +94,7 @@ impl Default for LogLimits {
             end_bytes_max: 2 << 20,
             queue_bytes: 32 << 20,
             unmaterialised_bytes: 64 << 20,
-            checkpoint_bytes: 64 << 20,
+            checkpoint_bytes: 128 << 20,
             segment_bytes: 256 << 20,
             index_interval_bytes: 4096,
             tail_bytes: 128 << 20,
@@ -152,6 +152,11 @@ impl LogLimits {
     /// So many bytes are worth a go of the materialiser.
     pub(crate) fn gathered_bytes(&self) -> usize {
         self.unmaterialised_bytes / 16
+    }
+
+    /// At most so much memory of batches is kept for the next ones: what one go of the materialiser may let go of, and some more.
+    pub(crate) fn spare_bytes(&self) -> usize {
+        self.tail_bytes / 8
     }
 
     /// How often an idle log looks for what has been open, silent or prepared for too long.

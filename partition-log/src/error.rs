@@ -230,6 +230,15 @@ pub enum TxnError {
     OutcomeUnknown(#[from] OutcomeUnknown),
 }
 
+/// What a transaction holds, counted by whoever wrote it or by the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Bytes of its batches.
+    pub bytes: u64,
+    /// Its records.
+    pub records: u64,
+}
+
 /// A transaction wasn't prepared. Unless fenced or unknown it is open still, and its owner should abort it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PrepareError {
@@ -241,6 +250,19 @@ pub enum PrepareError {
     NotOpen {
         /// Its name.
         id: TxnId,
+    },
+    /// It doesn't hold what its writer sent: batches were lost on their way, or the log crashed before they were durable.
+    #[error(
+        "transaction {id} holds {} records in {} bytes, its writer sent {} in {}: the rest was lost; write it anew", found.records,
+        found.bytes, sent.records, sent.bytes
+    )]
+    Incomplete {
+        /// Its name.
+        id: TxnId,
+        /// What is there.
+        found: Sent,
+        /// What should be.
+        sent: Sent,
     },
     /// Together with what is prepared already it couldn't be committed in one write.
     #[error(

@@ -47,6 +47,7 @@ pub mod look;
 pub mod meter;
 pub mod offset;
 pub mod owner;
+pub mod remote;
 pub mod segment;
 pub mod status;
 pub mod topic;
@@ -60,6 +61,7 @@ mod materialise;
 mod producer;
 mod recover;
 mod segments;
+mod spares;
 mod view;
 mod wal;
 
@@ -72,10 +74,10 @@ pub use embedded::lookup::{FoundOffset, OffsetSpec};
 pub use embedded::owner::{AbortOutcome, CommitOutcome, Owner};
 pub use embedded::producer::{AppendTicket, BatchSource, Producer};
 pub use embedded::raw::{RawFetch, Watch};
-pub use embedded::transaction::{Prepared, Txn};
+pub use embedded::transaction::{CommitTicket, Prepared, Txn};
 pub use error::{
     AbortError, AppendError, ClaimError, CloseError, CommitError, Down, Fenced, FetchError, OpenError, OutcomeUnknown,
-    PrepareError, ProduceError, TopicError, TxnError,
+    PrepareError, ProduceError, Sent, TopicError, TxnError,
 };
 pub use group::{GroupError, GroupOffset, GroupOffsets, OffsetCommit};
 pub use offset::{Offset, PartitionOffsets};

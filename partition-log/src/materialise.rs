@@ -178,6 +178,7 @@ impl Materialiser {
             if evicted.is_empty() {
                 break;
             }
+            shared.spares.give(evicted);
         }
         shared.platform.crash.reach("log.materialised");
         Ok(())

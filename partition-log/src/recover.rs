@@ -20,6 +20,7 @@ use crate::materialise::{Backlog, Materialiser, ends};
 use crate::meter::{Meter, WRITE_BOUNDS};
 use crate::segment::SegmentError;
 use crate::segments::Segments;
+use crate::spares::Spares;
 use crate::view::View;
 use crate::wal::frame::{FileHeader, Generation};
 use crate::wal::group::Wal;
@@ -57,6 +58,7 @@ pub(crate) fn open(
         backlog: Backlog::default(),
         writes: Meter::new(WRITE_BOUNDS),
         segments: parts.segments,
+        spares: Spares::new(limits.spare_bytes()),
         writer: OnceLock::new(),
         materialiser: OnceLock::new(),
     });

@@ -106,7 +106,7 @@ mod tests {
             [(1, TxnPhase::Open, 0), (2, TxnPhase::Prepared, 50), (3, TxnPhase::Prepared, 40)]
         {
             let id = TxnId { owner: OwnerId(1), attempt: 1, checkpoint: 1, sink: "s".to_string(), writer: producer };
-            let txn = TxnState { phase, bytes: 7, records: 1, ..TxnState::begun(Whose::Owner(id), 0, since) };
+            let txn = TxnState { phase, bytes: 7, records: 1, ..TxnState::begun(Whose::Owner(id.into()), 0, since) };
             state.txns.insert(i64::from(producer), txn);
         }
         assert_eq!(late_prepared(&state, 139, 100), None);

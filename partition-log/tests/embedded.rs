@@ -229,6 +229,61 @@ fn what_nobody_waits_for_becomes_durable_all_the_same() {
 }
 
 #[test]
+fn one_thread_has_many_commits_on_their_way_and_each_is_whole_and_durable() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let log = open(dir.path());
+    let topic = log.create_topic("t", 3).expect("a new topic");
+    let owner = log.claim(&OwnerId(1), 1).expect("a new owner");
+    let mut tickets = Vec::new();
+    for n in 0..300u64 {
+        let mut txn = owner.begin(name(n, 0)).expect("begun");
+        for partition in [n as u32 % 3, (n as u32 + 1) % 3] {
+            txn.append(topic, partition, &mut batch(&[&n.to_string()])).expect("accepted");
+        }
+        tickets.push(txn.start_commit().expect("accepted"));
+    }
+    // The newest first, some by looking alone, and one by nobody: a ticket that is dropped takes nothing back.
+    drop(tickets.remove(7));
+    for (n, mut ticket) in tickets.into_iter().enumerate().rev() {
+        if n % 3 != 0 {
+            ticket.wait().expect("committed");
+            continue;
+        }
+        loop {
+            match ticket.try_wait() {
+                Ok(answer) => break answer.expect("committed"),
+                Err(again) => ticket = again,
+            }
+            std::thread::yield_now();
+        }
+    }
+    let expected = |partition: u64| {
+        (0..300u64)
+            .filter(|n| n % 3 == partition || (n + 1) % 3 == partition)
+            .map(|n| n.to_string())
+            .collect::<Vec<_>>()
+    };
+    drop((owner, log));
+    let log = open(dir.path());
+    for partition in 0..3 {
+        assert_eq!(values(read(&log, topic, partition as u32, Isolation::ReadCommitted)), expected(partition));
+    }
+}
+
+#[test]
+fn a_commit_that_is_handed_in_is_judged_at_once() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let log = open(dir.path());
+    let owner = log.claim(&OwnerId(1), 1).expect("a new owner");
+    let (ended, fenced) = (owner.begin(name(1, 0)).expect("begun"), owner.begin(name(2, 0)).expect("begun"));
+    owner.abort(&[ended.id().clone()]).expect("aborted");
+    assert!(matches!(ended.start_commit(), Err(CommitError::Aborted(_))));
+    log.claim(&OwnerId(1), 2).expect("claimed");
+    assert!(matches!(fenced.start_commit(), Err(CommitError::Fenced(_))));
+    log.close().expect("closed");
+}
+
+#[test]
 fn tickets_that_are_only_looked_at_are_answered_too() {
     let clock = Platform::real().clock;
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -276,4 +331,26 @@ fn committers_who_write_in_turn_and_appenders_beside_them_are_all_answered() {
         assert_eq!(read(&log, topic, partition, Isolation::ReadCommitted).len(), 400);
     }
     log.close().expect("closes");
+}
+
+#[test]
+fn memory_that_goes_from_old_batches_to_new_ones_carries_no_record_over() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    // So small a tail that batches leave it, and their memory comes back, all the time.
+    let limits = LogLimits { tail_bytes: 256 << 10, unmaterialised_bytes: 128 << 10, ..options().limits };
+    let log = Log::open(&Platform::real(), dir.path(), LogOptions { limits, ..LogOptions::default() }).expect("opens");
+    let topic = log.create_topic("t", 1).expect("a new topic");
+    let producer = log.producer().expect("a producer");
+    let mut builder = BatchBuilder::new(Compression::None);
+    let text = |n: usize| format!("{n:>width$}", width = 500 + n * 37 % 400);
+    let mut expected = Vec::new();
+    for n in 0..400 {
+        for part in 0..12 + n % 5 {
+            expected.push(text(n * 20 + part));
+            builder.push(0, None, expected.last().map(|text| text.as_bytes()), &[]).expect("fits");
+        }
+        producer.append(topic, 0, &mut builder).expect("accepted").wait().expect("durable");
+    }
+    assert!(expected == values(read(&log, topic, 0, Isolation::ReadUncommitted)), "every record as it was pushed");
+    log.close().expect("closed");
 }

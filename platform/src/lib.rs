@@ -3,7 +3,7 @@
 //! ```text
 //!   engine, partition-log, sources-sinks            decide; never touch the world themselves
 //!        |        |         |        |        |
-//!      Files    Clock    Random    Spawn   CrashPoints        one trait (or hook) each, bundled in `Platform`
+//!      Files    Clock    Random   Spawn  Net  CrashPoints     one trait (or hook) each, bundled in `Platform`
 //!        |        |         |        |        |
 //!   this crate: the real adapters          cutwater-testkit: the simulated twins
 //! ```
@@ -13,7 +13,7 @@
 //!
 //! Reading order: [`files`] (what is asked of a disk, and what it must promise), [`aligned`] (buffers for synced writes),
 //! [`os_files`], [`spawn`] (tasks that a thread or a test can step), [`turns`] (threads that run one after the other), [`completion`] (waiting for one answer), [`clock`],
-//! [`random`], [`crash`] (named points at which a test, or a real `kill -9`, may strike).
+//! [`random`], [`net`] (connections of clients), [`crash`] (named points at which a test, or a real `kill -9`, may strike).
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ pub mod clock;
 pub mod completion;
 pub mod crash;
 pub mod files;
+pub mod net;
 pub mod os_files;
 pub mod random;
 pub mod spawn;
@@ -34,12 +35,13 @@ pub use clock::{Clock, SystemClock, WallTime};
 pub use completion::Completion;
 pub use crash::{CrashHook, CrashPoints, KillSelf};
 pub use files::{DirEntry, File, Files, IoContext, IoError, Lock, Open};
+pub use net::{Connection, Net, NetError, NoNet, OsNet};
 pub use os_files::OsFiles;
 pub use random::{OsRandom, Random, SplitMix};
 pub use spawn::{Inline, Spawn, Step, Stepped, Task, TaskHandle, Threads};
 pub use turns::{Did, Turn, Turns};
 
-/// The world a part of Cutwater lives in: files, clock, randomness, threads and crash points.
+/// The world a part of Cutwater lives in: files, clock, randomness, threads, network and crash points.
 ///
 /// Cheap to clone; clones share everything.
 #[derive(Clone, Debug)]
@@ -52,6 +54,8 @@ pub struct Platform {
     pub random: Arc<dyn Random>,
     /// Threads, or their inline twin.
     pub spawn: Arc<dyn Spawn>,
+    /// Connections to other processes.
+    pub net: Arc<dyn Net>,
     /// Named points at which a test may stop the world. Does nothing unless armed.
     pub crash: CrashPoints,
 }
@@ -65,6 +69,7 @@ impl Platform {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(OsRandom),
             spawn: Arc::new(Threads),
+            net: Arc::new(OsNet),
             crash: KillSelf::from_env().map(CrashPoints::armed).unwrap_or_default(),
         }
     }

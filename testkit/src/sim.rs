@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cutwater_platform::random::Seeded;
-use cutwater_platform::{Inline, Platform, Random, Spawn, Threads};
+use cutwater_platform::{Inline, NoNet, Platform, Random, Spawn, Threads};
 
 use crate::{CrashAction, CrashCounts, LossPolicy, Scheduler, SimClock, SimDisk};
 
@@ -88,6 +88,7 @@ impl SimPlatform {
             clock: self.clock.clone(),
             random: self.random.clone(),
             spawn,
+            net: Arc::new(NoNet),
             crash: self.crashes.points(),
         }
     }

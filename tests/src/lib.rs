@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cutwater_platform::random::Seeded;
-use cutwater_platform::{Platform, SystemClock, Threads};
+use cutwater_platform::{NoNet, Platform, SystemClock, Threads};
 use cutwater_testkit::{CrashAction, CrashCounts, LossPolicy, RefusingFiles, SimDisk};
 
 /// A machine with a simulated disk, real threads and a real clock.
@@ -72,6 +72,7 @@ impl Machine {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(Seeded::new(self.seed)),
             spawn: Arc::new(Threads),
+            net: Arc::new(NoNet),
             crash: self.crashes.points(),
         }
     }

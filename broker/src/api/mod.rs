@@ -10,6 +10,7 @@ mod layout;
 mod list_offsets;
 mod members;
 mod metadata;
+pub(crate) mod owners;
 mod produce;
 mod records;
 mod topics;

@@ -1,10 +1,11 @@
 //! `ApiVersions`: what this server speaks.
 
+use cutwater_partition_log::remote::{API_KEY, API_VERSION};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::api_versions_response::{ApiVersion, FinalizedFeatureKey, SupportedFeatureKey};
 use kafka_protocol::messages::{ApiKey, ApiVersionsRequest, ApiVersionsResponse};
 
-use super::Call;
+use super::{Call, owners};
 use crate::errors::text;
 use crate::service::Reply;
 use crate::wire::{apis, codec};
@@ -13,12 +14,16 @@ use crate::wire::{apis, codec};
 /// transaction (KIP-890).
 const FEATURES: &[(&str, i16)] = &[("transaction.version", 2)];
 
-fn response(version: i16) -> ApiVersionsResponse {
+fn response(version: i16, ours: bool) -> ApiVersionsResponse {
     let listed = apis::APIS.iter().map(|api| {
         let (key, to) = (api.key as i16, api.versions.1);
         ApiVersion::default().with_api_key(key).with_min_version(api.listed_from).with_max_version(to)
     });
-    let response = ApiVersionsResponse::default().with_api_keys(listed.collect());
+    let owners = ours.then(|| {
+        let listed = ApiVersion::default().with_api_key(API_KEY);
+        listed.with_min_version(API_VERSION).with_max_version(API_VERSION)
+    });
+    let response = ApiVersionsResponse::default().with_api_keys(listed.chain(owners).collect());
     if version < 3 {
         return response;
     }
@@ -39,14 +44,14 @@ fn response(version: i16) -> ApiVersionsResponse {
         .with_finalized_features(finalized.collect())
 }
 
-pub(super) fn api_versions(call: &Call<'_>, _: ApiVersionsRequest) -> ApiVersionsResponse {
-    response(call.version())
+pub(super) fn api_versions(call: &Call<'_>, request: ApiVersionsRequest) -> ApiVersionsResponse {
+    response(call.version(), owners::is_listed_to(&request.client_software_name))
 }
 
 /// The answer to a client that asks in a version from the future: in version 0, which every client reads, with all that is
 /// served, so that it steps down.
 pub(crate) fn newest_versions(correlation: i32) -> Reply {
-    let response = response(0).with_error_code(ResponseError::UnsupportedVersion.code());
+    let response = response(0, false).with_error_code(ResponseError::UnsupportedVersion.code());
     match codec::response(ApiKey::ApiVersions, 0, correlation, &response) {
         Ok(frame) => Reply::Now(frame),
         Err(refused) => Reply::Close(refused.to_string()),

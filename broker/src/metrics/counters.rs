@@ -7,7 +7,7 @@ use cutwater_partition_log::meter::{Measured, Meter};
 
 use kafka_protocol::messages::ApiKey;
 
-use crate::wire::apis::{APIS, Api};
+use crate::wire::apis::APIS;
 
 /// Codes from -1 on are counted by themselves; larger ones than any known together, as the last.
 const FIRST_CODE: i16 = -1;
@@ -67,7 +67,7 @@ struct OfApi {
 
 /// What was counted of one API.
 pub(crate) struct Counted {
-    pub(crate) api: &'static Api,
+    pub(crate) name: String,
     pub(crate) requests: u64,
     pub(crate) received: u64,
     pub(crate) sent: u64,
@@ -84,7 +84,7 @@ pub(crate) fn count(counter: &AtomicU64) {
 impl Counters {
     pub(crate) fn new() -> Counters {
         let zeros = || (0..CODES).map(|_| AtomicU64::new(0)).collect();
-        let of_api = |_| OfApi {
+        let of_api = |_: usize| OfApi {
             requests: AtomicU64::new(0),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
@@ -92,7 +92,8 @@ impl Counters {
             errors: zeros(),
         };
         Counters {
-            apis: APIS.iter().map(of_api).collect(),
+            // The last is that of jobs.
+            apis: (0..=APIS.len()).map(of_api).collect(),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             over: AtomicU64::new(0),
@@ -102,7 +103,15 @@ impl Counters {
 
     /// A request has come, so many bytes with its size.
     pub(crate) fn received(&self, api: ApiKey, bytes: usize, now: Duration) -> Underway {
-        let api = APIS.iter().position(|known| known.key == api).unwrap_or(0);
+        self.received_of(APIS.iter().position(|known| known.key == api).unwrap_or(0), bytes, now)
+    }
+
+    /// The same of the API that jobs use, which isn't one of Kafka's.
+    pub(crate) fn received_of_owner(&self, bytes: usize, now: Duration) -> Underway {
+        self.received_of(APIS.len(), bytes, now)
+    }
+
+    fn received_of(&self, api: usize, bytes: usize, now: Duration) -> Underway {
         if let Some(of) = self.apis.get(api) {
             count(&of.requests);
             of.received.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -132,11 +141,12 @@ impl Counters {
 
     /// What was counted of the APIs that were asked for.
     pub(crate) fn read(&self) -> Vec<Counted> {
-        let read = APIS.iter().zip(&self.apis).map(|(api, of)| {
+        let names = APIS.iter().map(|api| format!("{:?}", api.key)).chain(["Owner".to_string()]);
+        let read = names.zip(&self.apis).map(|(name, of)| {
             let errors = of.errors.iter().zip(FIRST_CODE..);
             let errors = errors.map(|(counter, code)| (code, counter.load(Ordering::Relaxed)));
             Counted {
-                api,
+                name,
                 requests: of.requests.load(Ordering::Relaxed),
                 received: of.received.load(Ordering::Relaxed),
                 sent: of.sent.load(Ordering::Relaxed),

@@ -35,7 +35,7 @@ pub(super) fn page(service: &Arc<Service>, lags: &mut Lags, room: usize) -> Stri
 
 fn requests(page: &mut Page, service: &Service) {
     let counted = service.counters.read();
-    let name = |of: &super::counters::Counted| format!("{:?}", of.api.key);
+    let name = |of: &super::counters::Counted| of.name.clone();
     page.family("cutwater_requests_total", Kind::Counter, "Requests that have come, by API.");
     for of in &counted {
         page.sample(&[("api", &name(of))], of.requests);

@@ -140,6 +140,12 @@ impl Reader {
             patience = limits.idle;
             let (bytes, now) = (SIZE_BYTES + frame.len(), self.service.now());
             let counters = &self.service.counters;
+            if let Some(ours) = api::owners::read(&frame) {
+                let request = counters.received_of_owner(bytes, now);
+                let reply = api::owners::call(&self.service, &self.caller, ours.map_err(Ending::Refused)?);
+                self.hand_over(reply, share, request)?;
+                continue;
+            }
             let (reply, request) = match codec::read(frame) {
                 Ok(head) => {
                     let request = counters.received(head.api.key, bytes, now);
@@ -154,10 +160,16 @@ impl Reader {
                     return Err(Ending::Refused(refused.to_string()));
                 }
             };
-            if self.answers.send((reply, share, request)).is_err() || self.service.is_stopping() {
-                return Err(Ending::Closed);
-            }
+            self.hand_over(reply, share, request)?;
         }
+    }
+
+    /// Leaves an answer to the writer.
+    fn hand_over(&self, reply: Reply, share: Share, request: Underway) -> Result<(), Ending> {
+        if self.answers.send((reply, share, request)).is_err() || self.service.is_stopping() {
+            return Err(Ending::Closed);
+        }
+        Ok(())
     }
 
     /// The next frame without its size.

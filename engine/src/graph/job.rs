@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -32,6 +32,8 @@ pub struct Environment {
     pub limits: Limits,
     /// Whether the holder of the data directory may be killed.
     pub take_over: bool,
+    /// Where connectors find what they connect to, by their names.
+    pub places: BTreeMap<String, String>,
     /// The world.
     pub platform: Platform,
     shared: Shared,
@@ -56,6 +58,7 @@ impl Environment {
             guarantee: options.guarantee,
             limits: options.limits,
             take_over: options.take_over,
+            places: options.places.clone(),
             platform: options.platform.clone(),
             shared: Shared::default(),
         }

@@ -38,8 +38,10 @@ pub fn control_batch(
     let mut value = [0; 6];
     value[..2].copy_from_slice(&VERSION.to_be_bytes());
     value[2..].copy_from_slice(&coordinator_epoch.to_be_bytes());
-    let mut batch = vec![0; HEADER_BYTES];
     let body = body_len(0, 0, Some(&key), Some(&value), &[]).expect("ten bytes are no 2 GiB");
+    // In one piece: a length of so few bytes takes one.
+    let mut batch = Vec::with_capacity(HEADER_BYTES + 1 + body);
+    batch.resize(HEADER_BYTES, 0);
     put_record(&mut batch, body, 0, 0, Some(&key), Some(&value), &[]);
     let mut header = BatchHeader {
         base_offset: 0,

@@ -105,6 +105,15 @@ impl BatchBuilder {
     /// [`BatchError::Empty`] without records; [`BatchError::Producer`] when the stamp contradicts itself, and then the
     /// records are kept.
     pub fn build(&mut self, stamp: ProducerStamp) -> Result<Vec<u8>, BatchError> {
+        self.build_with(stamp, Vec::with_capacity)
+    }
+
+    /// As [`build`](BatchBuilder::build), with memory for the next batch from `room`: an empty buffer of so many bytes.
+    pub(crate) fn build_with(
+        &mut self,
+        stamp: ProducerStamp,
+        room: impl FnOnce(usize) -> Vec<u8>,
+    ) -> Result<Vec<u8>, BatchError> {
         if self.count == 0 {
             return Err(BatchError::Empty);
         }
@@ -112,7 +121,8 @@ impl BatchBuilder {
         let mut batch = match self.compression {
             Compression::None => {
                 // The next batch will be about as large as this one; a little more room saves moving it at the end.
-                let next = Vec::with_capacity(self.bytes.len() + self.bytes.len() / 16 + HEADER_BYTES);
+                let next = room(self.bytes.len() + self.bytes.len() / 16 + HEADER_BYTES);
+                debug_assert!(next.is_empty(), "records of another batch");
                 std::mem::replace(&mut self.bytes, next)
             }
             codec => {

@@ -174,11 +174,11 @@ impl State {
         Ok(())
     }
 
-    fn apply_begin(&mut self, id: &TxnId, producer: i64, epoch: i16, wall: i64) -> Result<(), Inconsistent> {
+    fn apply_begin(&mut self, id: &Arc<TxnId>, producer: i64, epoch: i16, wall: i64) -> Result<(), Inconsistent> {
         let taken = self.txns.contains_key(&producer) || producer >= self.block_end;
         let owner = self.owners.get_mut(&id.owner).filter(|owner| owner.attempt >= id.attempt);
         let owner = owner.ok_or_else(|| inconsistent(format!("{id} begins in an attempt that wasn't claimed")))?;
-        if taken || owner.live.contains_key(id) || owner.outcomes.contains_key(id) {
+        if taken || owner.knows(id) {
             return Err(inconsistent(format!("{id} begins twice")));
         }
         owner.live.insert(id.clone(), producer);

@@ -17,6 +17,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use super::apply::{Inconsistent, LAST_EPOCH, inconsistent};
 use super::decide::How;
@@ -24,7 +25,7 @@ use super::{END_ENTRY_BYTES, State, TxnPhase, TxnState, ended_bytes};
 use crate::client::{ClientError, ClientProducer};
 use crate::codec::{Cursor, Malformed, Put};
 use crate::config::LogLimits;
-use crate::owner::TxnId;
+use crate::owner::{OwnerId, TxnId};
 use crate::topic::TopicPartition;
 use crate::wal::frame::{Entry, Outcome};
 
@@ -36,8 +37,8 @@ const ID_BYTES_MAX: usize = 4096;
 /// Whose a live transaction is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// An owner's, by its full name.
-    Owner(TxnId),
+    /// An owner's, by its full name, which all that is known of it shares.
+    Owner(Arc<TxnId>),
     /// A client's, by its transactional id.
     Client(String),
 }
@@ -82,6 +83,14 @@ pub(crate) struct ClientState {
 pub(crate) enum Entrance<'a> {
     /// From this process: an owner's, or anybody's outside of transactions.
     Inside,
+    /// From an attempt of an owner in another process: its own transactions', or outside of transactions, and only while no newer
+    /// attempt has claimed the log.
+    Attempt {
+        /// The owner.
+        owner: OwnerId,
+        /// The attempt.
+        attempt: u64,
+    },
     /// From a client.
     Client {
         /// The transactional id that it names.

@@ -1,12 +1,13 @@
 //! Judges requests. Changes nothing: the answer is the entries to apply, or why there are none.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::clients::{Entrance, Whose};
 use super::{END_ENTRY_BYTES, PRODUCER_BLOCK, State, TxnPhase, TxnState, ended_bytes};
 use crate::batch::BatchHeader;
 use crate::config::LogLimits;
-use crate::error::{AbortError, AppendError, ClaimError, CommitError, Fenced, PrepareError, TxnError};
+use crate::error::{AbortError, AppendError, ClaimError, CommitError, Fenced, PrepareError, Sent, TxnError};
 use crate::owner::{OwnerId, TxnId, TxnName};
 use crate::producer::{SequenceError, Verdict, last_sequence, validate};
 use crate::topic::{NAME_BYTES_MAX, TopicPartition, check_name};
@@ -34,6 +35,17 @@ pub(crate) struct EndPlan {
     pub(crate) producers: Vec<i64>,
     pub(crate) now: Vec<TxnId>,
     pub(crate) already: Vec<TxnId>,
+}
+
+/// How a transaction begins.
+#[derive(Debug)]
+pub(crate) struct BeginPlan {
+    /// A block of producer ids that must be reserved first.
+    pub(crate) block: Option<Entry>,
+    pub(crate) begin: Entry,
+    pub(crate) id: Arc<TxnId>,
+    pub(crate) producer: i64,
+    pub(crate) epoch: i16,
 }
 
 /// How transactions end.
@@ -86,6 +98,9 @@ impl State {
         bytes: usize,
         limits: &LogLimits,
     ) -> Result<AppendPlan, AppendError> {
+        if let Entrance::Attempt { owner, attempt } = entrance {
+            self.check_attempt(owner, attempt)?;
+        }
         let partition = self.partition(at).ok_or(AppendError::UnknownPartition { at })?;
         let mut before = Vec::new();
         if header.has_producer() {
@@ -125,7 +140,7 @@ impl State {
         }
         let none = || AppendError::NoTransaction { producer, epoch };
         let begin = match entrance {
-            Entrance::Inside => None,
+            Entrance::Inside | Entrance::Attempt { .. } => None,
             Entrance::Client { id, implicit, wall } => {
                 let (known, client) = self.client_of(producer).ok_or_else(none)?;
                 if id != Some(known.as_str()) {
@@ -145,6 +160,8 @@ impl State {
         let txn = live.filter(|txn| txn.epoch == epoch).ok_or_else(none)?;
         match (&txn.whose, entrance) {
             (Whose::Owner(id), Entrance::Inside) => self.check_attempt(id.owner, id.attempt)?,
+            // The attempt is the newest one; the transaction may be another owner's, or an older attempt's that stayed prepared.
+            (Whose::Owner(id), Entrance::Attempt { owner, attempt }) if (id.owner, id.attempt) == (owner, attempt) => {}
             (Whose::Client(_), Entrance::Client { implicit, .. }) => {
                 let announced = txn.declared.contains(&at) || txn.partitions.contains_key(&at);
                 if !implicit && !announced {
@@ -206,13 +223,13 @@ impl State {
         name: TxnName,
         wall: i64,
         limits: &LogLimits,
-    ) -> Result<(Vec<Entry>, TxnId, i64, i16), TxnError> {
+    ) -> Result<BeginPlan, TxnError> {
         check_name(&name.sink)?;
         self.check_attempt(owner, attempt)?;
         let TxnName { checkpoint, sink, writer } = name;
         let id = TxnId { owner, attempt, checkpoint, sink, writer };
         if let Some(state) = self.owners.get(&owner) {
-            if state.live.contains_key(&id) || state.outcomes.contains_key(&id) {
+            if state.knows(&id) {
                 return Err(TxnError::Exists { id });
             }
             if state.live.len() >= limits.transactions_max {
@@ -224,17 +241,16 @@ impl State {
                 return Err(TxnError::TooMany { owner, what, limit: limits.outcomes_max, fix });
             }
         }
-        let mut entries = Vec::new();
-        let (producer, epoch) = match self.free_producers.front() {
-            Some(free) => *free,
+        let (block, producer, epoch) = match self.free_producers.front() {
+            Some((producer, epoch)) => (None, *producer, *epoch),
             None => {
                 let (block, producer) = self.plan_producer();
-                entries.extend(block);
-                (producer, 0)
+                (block, producer, 0)
             }
         };
-        entries.push(Entry::Begin { id: id.clone(), producer, epoch, wall });
-        Ok((entries, id, producer, epoch))
+        let id = Arc::new(id);
+        let begin = Entry::Begin { id: id.clone(), producer, epoch, wall };
+        Ok(BeginPlan { block, begin, id, producer, epoch })
     }
 
     /// The next producer id, and the reservation of a block that must come before it if the last one is used up.
@@ -263,6 +279,35 @@ impl State {
         Ok(Entry::Prepare { producer, wall })
     }
 
+    /// As [`State::plan_prepare`] for a writer that may have missed an answer: nothing to do if that is done already, and refused
+    /// unless the transaction holds exactly what the writer sent.
+    pub(crate) fn plan_prepare_whole(
+        &self,
+        id: &TxnId,
+        sent: Sent,
+        wall: i64,
+        limits: &LogLimits,
+    ) -> Result<Option<Entry>, PrepareError> {
+        self.check_attempt(id.owner, id.attempt)?;
+        let (_, txn) = self.live(id).ok_or_else(|| PrepareError::NotOpen { id: id.clone() })?;
+        let found = Sent { bytes: txn.bytes, records: txn.records };
+        if found != sent {
+            return Err(PrepareError::Incomplete { id: id.clone(), found, sent });
+        }
+        match txn.phase {
+            TxnPhase::Prepared => Ok(None),
+            TxnPhase::Open => self.plan_prepare(id, wall, limits).map(Some),
+        }
+    }
+
+    /// As [`State::plan_begin`] for a writer that may have missed an answer: what it began before, and has put nothing in yet, is
+    /// begun already.
+    pub(crate) fn find_begun(&self, id: &TxnId) -> Result<Option<(i64, i16)>, Fenced> {
+        self.check_attempt(id.owner, id.attempt)?;
+        let empty = |txn: &&TxnState| txn.phase == TxnPhase::Open && txn.partitions.is_empty();
+        Ok(self.live(id).filter(|(_, txn)| empty(txn)).map(|(producer, txn)| (producer, txn.epoch)))
+    }
+
     pub(super) fn live(&self, id: &TxnId) -> Option<(i64, &TxnState)> {
         let producer = *self.owners.get(&id.owner)?.live.get(id)?;
         Some((producer, self.txns.get(&producer)?))
@@ -283,14 +328,15 @@ impl State {
         Ok(EndPlan::new(sorted.prepared, sorted.committed))
     }
 
-    /// As [`State::plan_commit`] for one open transaction, without preparing it.
+    /// As [`State::plan_commit`] for one open transaction, without preparing it. Its caller knows its name: the plan doesn't
+    /// repeat it.
     pub(crate) fn plan_commit_open(&self, id: &TxnId) -> Result<EndPlan, CommitError> {
         self.check_attempt(id.owner, id.attempt)?;
         match self.stand(id) {
             Stand::Open(producer) | Stand::Prepared(producer) => {
-                Ok(EndPlan { producers: vec![producer], now: vec![id.clone()], already: Vec::new() })
+                Ok(EndPlan { producers: vec![producer], ..EndPlan::default() })
             }
-            Stand::Committed => Ok(EndPlan { already: vec![id.clone()], ..EndPlan::default() }),
+            Stand::Committed => Ok(EndPlan::default()),
             Stand::Aborted => Err(CommitError::Aborted(vec![id.clone()])),
             Stand::Unknown => Err(CommitError::Unknown(vec![id.clone()])),
         }
@@ -342,18 +388,25 @@ impl State {
     pub(crate) fn end_entry(&self, how: How, producers: &[i64], wall: i64, limits: &LogLimits) -> Vec<Entry> {
         let mut ends: BTreeMap<TopicPartition, u64> = BTreeMap::new();
         let mut ended = Vec::with_capacity(producers.len());
-        let mut entries = Vec::new();
+        // Most often there is no roll.
+        let mut entries = Vec::with_capacity(1);
         for producer in producers {
             let Some(txn) = self.txns.get(producer) else { continue };
             let mut markers = Vec::with_capacity(txn.partitions.len());
             for at in txn.partitions.keys() {
                 let Some(partition) = self.partition(*at) else { continue };
-                let end = ends.entry(*at).or_insert_with(|| {
+                let mut begin = || {
                     if partition.segment_bytes > 0 && partition.segment_bytes >= u64::from(limits.segment_bytes) {
                         entries.push(Entry::Roll { at: *at, base: partition.log_end });
                     }
                     partition.log_end
-                });
+                };
+                // Of a transaction that ends alone no two markers share a partition.
+                if producers.len() == 1 {
+                    markers.push((*at, begin()));
+                    continue;
+                }
+                let end = ends.entry(*at).or_insert_with(begin);
                 markers.push((*at, *end));
                 *end += 1;
             }

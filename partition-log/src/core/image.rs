@@ -3,6 +3,7 @@
 //! Everything is written in the order of its keys, so equal states give equal bytes. `docs/formats/wal.md` has the layout.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use super::clients::Whose;
 use super::{OwnerState, PartitionState, State, TopicState, TxnPhase, TxnState};
@@ -74,7 +75,7 @@ impl State {
             let id = OwnerId(cursor.u128("owner")?);
             let mut owner = OwnerState { attempt: cursor.u64("attempt")?, ..OwnerState::default() };
             for _ in 0..cursor.len(TxnId::BYTES_MIN + 1, "outcomes")? {
-                let id = TxnId::decode(cursor)?;
+                let id = Arc::new(TxnId::decode(cursor)?);
                 let outcome = if cursor.u8("outcome")? == 1 { Outcome::Committed } else { Outcome::Aborted };
                 owner.outcomes.insert(id, outcome);
             }
@@ -82,7 +83,7 @@ impl State {
         }
         for _ in 0..cursor.len(TxnId::BYTES_MIN + 8, "transactions")? {
             let producer = cursor.i64("producer")?;
-            let id = TxnId::decode(cursor)?;
+            let id = Arc::new(TxnId::decode(cursor)?);
             let txn = TxnState::decode_body(Whose::Owner(id.clone()), cursor)?;
             let owner = state.owners.get_mut(&id.owner).ok_or(cursor.malformed("transaction without owner"))?;
             owner.live.insert(id, producer);

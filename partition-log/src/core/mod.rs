@@ -105,8 +105,17 @@ pub(crate) struct OwnerState {
     /// The attempt that may write.
     pub(crate) attempt: u64,
     /// Open and prepared transactions, with their producer id.
-    pub(crate) live: BTreeMap<TxnId, i64>,
-    pub(crate) outcomes: BTreeMap<TxnId, Outcome>,
+    pub(crate) live: BTreeMap<Arc<TxnId>, i64>,
+    pub(crate) outcomes: BTreeMap<Arc<TxnId>, Outcome>,
+}
+
+impl OwnerState {
+    /// Whether a transaction of this name is live or ended.
+    pub(crate) fn knows(&self, id: &TxnId) -> bool {
+        // Names rise with their checkpoints, so that a new one mostly lies beyond all that have ended.
+        let beyond = self.outcomes.last_key_value().is_none_or(|(last, _)| **last < *id);
+        self.live.contains_key(id) || (!beyond && self.outcomes.contains_key(id))
+    }
 }
 
 /// Where a live transaction stands.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::clients::Entrance;
-use super::decide::{AppendPlan, Asker, EndPlan, How};
+use super::decide::{AppendPlan, Asker, BeginPlan, EndPlan, How};
 use super::{Effect, State, TxnPhase};
 use crate::batch::{BatchBuilder, BatchHeader, Compression, ProducerStamp, assign};
 use crate::codec::Cursor;
@@ -157,10 +157,10 @@ impl Node {
                 let taken = current(self.txns.get(&n), self).is_some();
                 assert_eq!(planned.is_ok(), !taken && self.attempt > 0, "{op:?}");
                 // A name of an earlier attempt is another name; follow the newest one only.
-                if let Ok((entries, _, producer, epoch)) = planned
+                if let Ok(BeginPlan { block, begin, producer, epoch, .. }) = planned
                     && !self.txns.contains_key(&n)
                 {
-                    self.push(entries);
+                    self.push(block.into_iter().chain([begin]));
                     self.state.next_producer = self.state.next_producer.max(producer + 1);
                     self.txns.insert(n, (self.attempt, producer, epoch, Where::Open));
                 }

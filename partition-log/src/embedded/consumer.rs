@@ -57,6 +57,18 @@ impl Piece {
 }
 
 impl Fetched {
+    /// One that shows nothing yet, for a reader that stands at `from`.
+    pub(crate) fn beginning_at(from: u64, batch_bytes_max: usize) -> Fetched {
+        let limits = Limits { batch_bytes: batch_bytes_max, ..Limits::default() };
+        Fetched { from, batches: Vec::new(), limits }
+    }
+
+    /// Shows one more batch, which lies in `buffer`.
+    pub(crate) fn show(&mut self, buffer: &Batch, start: usize, end: usize, header: &BatchHeader) {
+        let records = header.record_count.max(0).cast_unsigned().into();
+        self.batches.push(Piece { buffer: buffer.clone(), start, end, records });
+    }
+
     /// True when it shows no batch.
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
@@ -214,8 +226,7 @@ impl Consumer {
                 }
                 next = header.last_offset().cast_unsigned() + 1;
                 if !header.is_control() && !self.is_aborted(&header, &aborted) {
-                    let records = header.record_count.max(0).cast_unsigned().into();
-                    fetched.batches.push(Piece { buffer: buffer.clone(), start, end, records });
+                    fetched.show(&buffer, start, end, &header);
                 }
                 start = end;
             }

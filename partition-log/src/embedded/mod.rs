@@ -2,12 +2,13 @@
 //!
 //! Reading order: [`Log`] (here), [`producer`] (idempotent appends), [`owner`] (claims, prepared transactions and their
 //! ends), [`transaction`], [`consumer`], [`raw`] (what a server sends on), [`lookup`] (offsets by time), [`measure`], [`group`] (offsets of
-//! consumer groups), [`clients`] (transactions of Kafka clients), [`admin`].
+//! consumer groups), [`clients`] (transactions of Kafka clients), [`afar`] (owners in other processes), [`admin`].
 //!
 //! All handles of one opened log share it; the last one to go stops it. Dropped without [`Log::close`] it is left as a
 //! crash would leave it: everything acknowledged is there at the next open.
 
 pub mod admin;
+pub mod afar;
 pub mod clients;
 pub mod consumer;
 pub mod group;
@@ -287,8 +288,8 @@ impl Log {
         let listed = core.state.owners.iter().map(|(id, owner)| OwnerInfo {
             id: *id,
             attempt: owner.attempt,
-            live: owner.live.keys().cloned().collect(),
-            outcomes: owner.outcomes.iter().map(|(id, outcome)| (id.clone(), *outcome)).collect(),
+            live: owner.live.keys().map(|id| TxnId::clone(id)).collect(),
+            outcomes: owner.outcomes.iter().map(|(id, outcome)| (TxnId::clone(id), *outcome)).collect(),
         });
         listed.collect()
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Inner;
 use super::transaction::Txn;
-use crate::core::decide::Asker;
+use crate::core::decide::{Asker, BeginPlan};
 use crate::error::{AbortError, CommitError, TxnError};
 use crate::owner::{OwnerId, TxnId, TxnName};
 use crate::status::TxnInfo;
@@ -13,7 +13,7 @@ use crate::wal::frame::Outcome;
 /// The right of one attempt to write as its owner, until a newer attempt claims the log. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Owner {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
     id: OwnerId,
     attempt: u64,
 }
@@ -63,8 +63,9 @@ impl Owner {
         let shared = &self.inner.shared;
         let mut core = shared.core()?;
         let planned = core.state.plan_begin(self.id, self.attempt, name, shared.wall(), &shared.limits)?;
-        let (entries, id, producer, epoch) = planned;
-        core.push_all(entries);
+        let BeginPlan { block, begin, id, producer, epoch } = planned;
+        core.push_all(block);
+        core.push(begin);
         let next = &mut core.state.next_producer;
         *next = (*next).max(producer + 1);
         let wake = core.wants_writer();
@@ -116,7 +117,7 @@ impl Owner {
         self.inner.shared.carry_out(|core| {
             core.state.check_attempt(self.id, self.attempt)?;
             let outcomes = core.state.owners.get(&self.id).map(|owner| owner.outcomes.iter());
-            Ok(outcomes.into_iter().flatten().map(|(id, outcome)| (id.clone(), *outcome)).collect())
+            Ok(outcomes.into_iter().flatten().map(|(id, outcome)| (TxnId::clone(id), *outcome)).collect())
         })
     }
 

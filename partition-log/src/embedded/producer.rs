@@ -10,6 +10,7 @@ use crate::batch::{BatchBuilder, BatchError, BatchHeader, ProducerStamp, restamp
 use crate::error::AppendError;
 use crate::offset::Offset;
 use crate::producer::{last_sequence, next_sequence};
+use crate::spares::Spares;
 use crate::topic::{TopicId, TopicPartition};
 
 /// A batch to append: a builder with records in it, or a batch that was built before by anybody. Either way the log puts
@@ -36,9 +37,9 @@ impl From<Vec<u8>> for BatchSource<'_> {
 
 impl BatchSource<'_> {
     /// The batch's bytes with this stamp.
-    fn stamped(self, stamp: ProducerStamp) -> Result<Vec<u8>, BatchError> {
+    fn stamped(self, stamp: ProducerStamp, spares: &Spares) -> Result<Vec<u8>, BatchError> {
         match self {
-            BatchSource::Builder(builder) => builder.build(stamp),
+            BatchSource::Builder(builder) => builder.build_with(stamp, |bytes| spares.take(bytes)),
             BatchSource::Built(mut batch) => {
                 restamp(&mut batch, stamp)?;
                 Ok(batch)
@@ -68,13 +69,23 @@ impl Sequences {
         Sequences { producer, epoch, transactional, next: HashMap::new() }
     }
 
-    /// Stamps a batch with the next sequence of `at`.
-    pub(crate) fn stamp(&self, at: TopicPartition, batch: BatchSource<'_>) -> Result<Stamped, AppendError> {
+    /// The producer id and epoch that it stamps batches with.
+    pub(crate) fn producer(&self) -> (i64, i16) {
+        (self.producer, self.epoch)
+    }
+
+    /// Stamps a batch with the next sequence of `at`; a builder gets memory for its next batch from `spares`.
+    pub(crate) fn stamp(
+        &self,
+        at: TopicPartition,
+        batch: BatchSource<'_>,
+        spares: &Spares,
+    ) -> Result<Stamped, AppendError> {
         let error = |source| AppendError::Batch { at, source };
         let base_sequence = self.next.get(&at).copied().unwrap_or(0);
         let (producer_id, epoch, transactional) = (self.producer, self.epoch, self.transactional);
         let stamp = ProducerStamp { producer_id, epoch, base_sequence, transactional };
-        let bytes = batch.stamped(stamp).map_err(error)?;
+        let bytes = batch.stamped(stamp, spares).map_err(error)?;
         let header = BatchHeader::parse(&bytes).map_err(error)?;
         let next = next_sequence(last_sequence(base_sequence, header.last_offset_delta));
         Ok(Stamped { bytes, records: header.record_count.max(0).cast_unsigned().into(), next })
@@ -125,7 +136,7 @@ impl Producer {
         let at = TopicPartition::new(topic, partition);
         // Held over the acceptance: the order of sequences must be the order of acceptance.
         let mut sequences = self.sequences.lock().expect("no panic while appending");
-        let (bytes, next) = sequences.stamp(at, batch.into())?.into_parts();
+        let (bytes, next) = sequences.stamp(at, batch.into(), &self.inner.shared.spares)?.into_parts();
         let accepted = self.inner.shared.append(at, bytes, true)?;
         sequences.accepted(at, next);
         drop(sequences);

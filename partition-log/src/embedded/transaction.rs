@@ -1,9 +1,11 @@
 //! One open transaction and its writer.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::Inner;
 use super::producer::{BatchSource, Sequences};
+use crate::accept::{Core, Shared, Waiter};
 use crate::core::decide::{EndPlan, How};
 use crate::error::{AbortError, AppendError, CommitError, PrepareError};
 use crate::owner::TxnId;
@@ -14,8 +16,8 @@ use crate::topic::{TopicId, TopicPartition};
 #[derive(Debug)]
 pub struct Txn {
     pub(super) inner: Arc<Inner>,
-    pub(super) id: TxnId,
-    sequences: Sequences,
+    pub(super) id: Arc<TxnId>,
+    pub(super) sequences: Sequences,
     bytes: u64,
     records: u64,
 }
@@ -33,7 +35,7 @@ pub struct Prepared {
 }
 
 impl Txn {
-    pub(super) fn new(inner: Arc<Inner>, id: TxnId, producer: i64, epoch: i16) -> Txn {
+    pub(super) fn new(inner: Arc<Inner>, id: Arc<TxnId>, producer: i64, epoch: i16) -> Txn {
         Txn { inner, id, sequences: Sequences::new(producer, epoch, true), bytes: 0, records: 0 }
     }
 
@@ -65,7 +67,7 @@ impl Txn {
         batch: impl Into<BatchSource<'a>>,
     ) -> Result<(), AppendError> {
         let at = TopicPartition::new(topic, partition);
-        let stamped = self.sequences.stamp(at, batch.into())?;
+        let stamped = self.sequences.stamp(at, batch.into(), &self.inner.shared.spares)?;
         let (bytes, records) = (stamped.bytes.len() as u64, stamped.records);
         let (batch, next) = stamped.into_parts();
         self.inner.shared.append(at, batch, false)?;
@@ -87,7 +89,7 @@ impl Txn {
             core.push(entry);
             Ok::<_, PrepareError>(())
         })?;
-        Ok(Prepared { id: self.id, bytes: self.bytes, records: self.records })
+        Ok(Prepared { id: Arc::unwrap_or_clone(self.id), bytes: self.bytes, records: self.records })
     }
 
     /// Commits without preparing: what was appended and the end become durable with one wait.
@@ -96,6 +98,21 @@ impl Txn {
     /// Fenced; somebody has aborted it; the log is down.
     pub fn commit(self) -> Result<(), CommitError> {
         self.inner.commit(|state| state.plan_commit_open(&self.id)).map(drop)
+    }
+
+    /// As [`Txn::commit`], but answers at once with a ticket: one thread may have any number of commits on their way, which
+    /// share the log's writes, and spare a change of threads each. Waits only when too much is in flight.
+    ///
+    /// # Errors
+    /// Fenced; somebody has aborted it; the log is down.
+    pub fn start_commit(self) -> Result<CommitTicket, CommitError> {
+        let shared = &self.inner.shared;
+        let waiter = shared.hand_in(|core| {
+            let plan = core.state.plan_commit_open(&self.id)?;
+            core.commit(&plan, shared);
+            Ok::<_, CommitError>(())
+        })?;
+        Ok(CommitTicket { inner: self.inner.clone(), waiter })
     }
 
     /// Aborts it: read-committed readers will skip its records.
@@ -108,6 +125,46 @@ impl Txn {
     }
 }
 
+/// The answer to a commit that is on its way. Dropping it doesn't take the commit back.
+pub struct CommitTicket {
+    inner: Arc<Inner>,
+    waiter: Waiter,
+}
+
+impl CommitTicket {
+    /// Waits until the commit is durable and visible.
+    ///
+    /// # Errors
+    /// The disk failed meanwhile: the outcome is unknown.
+    pub fn wait(self) -> Result<(), CommitError> {
+        Ok(self.inner.wait(&self.waiter)?)
+    }
+
+    /// The answer, if it has come; otherwise the ticket again.
+    ///
+    /// # Errors
+    /// As [`CommitTicket::wait`].
+    pub fn try_wait(self) -> Result<Result<(), CommitError>, CommitTicket> {
+        self.waiter.try_take().map_or(Err(self), |answer| Ok(answer.map_err(CommitError::from)))
+    }
+}
+
+impl fmt::Debug for CommitTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CommitTicket")
+    }
+}
+
+impl Core {
+    /// Commits what is planned, in one entry.
+    fn commit(&mut self, plan: &EndPlan, shared: &Shared) {
+        if !plan.producers.is_empty() {
+            let entries = self.state.end_entry(How::Commit, &plan.producers, shared.wall(), &shared.limits);
+            self.push_all(entries);
+        }
+    }
+}
+
 impl Inner {
     /// Ends what `plan` names in one entry; waits until that, or an earlier end of the same, is durable and visible.
     pub(super) fn commit(
@@ -117,10 +174,7 @@ impl Inner {
         let shared = &self.shared;
         shared.carry_out(|core| {
             let plan = plan(&core.state)?;
-            if !plan.producers.is_empty() {
-                let entries = core.state.end_entry(How::Commit, &plan.producers, shared.wall(), &shared.limits);
-                core.push_all(entries);
-            }
+            core.commit(&plan, shared);
             Ok(plan)
         })
     }

@@ -236,7 +236,7 @@ pub(crate) enum Entry {
     /// Older attempts of the owner are refused from here on.
     Claim { owner: OwnerId, attempt: u64 },
     /// A transaction is open.
-    Begin { id: TxnId, producer: i64, epoch: i16, wall: i64 },
+    Begin { id: Arc<TxnId>, producer: i64, epoch: i16, wall: i64 },
     /// Its outcome is no longer its writer's to decide.
     Prepare { producer: i64, wall: i64 },
     /// Transactions end, all at once.
@@ -495,7 +495,7 @@ impl Entry {
             PRODUCER_BLOCK => Entry::ProducerBlock { end: body.i64("end of block")? },
             CLAIM => Entry::Claim { owner: OwnerId(body.u128("owner")?), attempt: body.u64("attempt")? },
             BEGIN => Entry::Begin {
-                id: TxnId::decode(body)?,
+                id: Arc::new(TxnId::decode(body)?),
                 producer: body.i64("producer")?,
                 epoch: body.i16("epoch")?,
                 wall: body.i64("time")?,
@@ -616,7 +616,7 @@ mod tests {
             Entry::TopicCreated { topic: TopicId(3), partitions: 2, name: "t".to_string() },
             Entry::ProducerBlock { end: 2000 },
             Entry::Claim { owner: OwnerId(5), attempt: 1 },
-            Entry::Begin { id: id.clone(), producer: 8, epoch: 1, wall: -3 },
+            Entry::Begin { id: Arc::new(id.clone()), producer: 8, epoch: 1, wall: -3 },
             Entry::Prepare { producer: 8, wall: 9 },
             Entry::End { outcome: Outcome::Committed, wall: 10, ended: vec![ended.clone(), ended] },
             Entry::Forget { ids: vec![id.clone(), id] },

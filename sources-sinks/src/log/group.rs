@@ -18,8 +18,10 @@ use std::sync::{Mutex, PoisonError};
 use cutwater_engine::error::SinkError;
 use cutwater_engine::id::{Attempt, JobId};
 use cutwater_engine::sink::{CommitGroup, Committed};
-use cutwater_partition_log::{ClaimError, CommitError, Fenced, Log, Owner, OwnerId, TxnId, TxnPhase};
+use cutwater_partition_log::{OwnerId, TxnId, TxnPhase};
 use cutwater_platform::CrashPoints;
+
+use super::at::{At, OwnerAt};
 
 /// The group's name in committables: one per job, since a job has one log of its own.
 pub(crate) const NAME: &str = "log";
@@ -29,21 +31,25 @@ const HANDLE_VERSION: u8 = 1;
 /// Commits what the log's sinks prepared.
 #[derive(Debug)]
 pub struct LogCommitGroup {
-    log: Log,
+    log: At,
     crash: CrashPoints,
     /// The attempt that has fenced last. Only the log itself decides whether it may still write.
-    owner: Mutex<Option<Owner>>,
+    owner: Mutex<Option<OwnerAt>>,
 }
 
 impl LogCommitGroup {
-    pub(crate) fn new(log: Log, crash: CrashPoints) -> LogCommitGroup {
+    pub(crate) fn new(log: At, crash: CrashPoints) -> LogCommitGroup {
         LogCommitGroup { log, crash, owner: Mutex::new(None) }
     }
 
     /// The right to write, once the attempt has fenced.
-    pub(crate) fn owner(&self) -> Result<Owner, SinkError> {
-        let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        owner.ok_or_else(|| failed("the log was not claimed by this attempt yet; fence comes first"))
+    pub(crate) fn owner(&self) -> Result<OwnerAt, SinkError> {
+        self.claimed().ok_or_else(|| failed("the log was not claimed by this attempt yet; fence comes first"))
+    }
+
+    /// The same, if it has.
+    pub(crate) fn claimed(&self) -> Option<OwnerAt> {
+        self.owner.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -53,18 +59,15 @@ impl CommitGroup for LogCommitGroup {
     }
 
     fn fence(&self, job: JobId, attempt: Attempt) -> Result<(), SinkError> {
-        let owner = self.log.claim(&OwnerId(job.0), attempt.0).map_err(|e| match e {
-            ClaimError::Fenced(_) => fenced(),
-            other => fatal(other),
-        })?;
+        let owner = self.log.claim(OwnerId(job.0), attempt.0)?;
         self.crash.reach("group.fenced");
         *self.owner.lock().unwrap_or_else(PoisonError::into_inner) = Some(owner);
         Ok(())
     }
 
     fn prepared(&self) -> Result<usize, SinkError> {
-        let live = self.owner()?.transactions().map_err(from_txn)?;
-        Ok(live.iter().filter(|txn| txn.state == TxnPhase::Prepared).count())
+        let live = self.owner()?.transactions()?;
+        Ok(live.iter().filter(|(_, phase)| *phase == TxnPhase::Prepared).count())
     }
 
     fn commit(&self, handles: &[Vec<u8>]) -> Result<Committed, SinkError> {
@@ -74,7 +77,7 @@ impl CommitGroup for LogCommitGroup {
         let ids = decode_all(handles)?;
         let owner = self.owner()?;
         self.crash.reach("group.commit-sent");
-        let outcome = owner.commit(&ids).map_err(from_commit)?;
+        let outcome = owner.commit(&ids)?;
         self.crash.reach("group.committed");
         Ok(Committed { now: outcome.committed.len(), already: outcome.already.len() })
     }
@@ -84,17 +87,16 @@ impl CommitGroup for LogCommitGroup {
     fn abort_all_but(&self, keep: &[Vec<u8>]) -> Result<usize, SinkError> {
         let keep: BTreeSet<TxnId> = decode_all(keep)?.into_iter().collect();
         let owner = self.owner()?;
-        let live = owner.transactions().map_err(from_txn)?;
-        let others: Vec<TxnId> = live.into_iter().map(|txn| txn.id).filter(|id| !keep.contains(id)).collect();
+        let live = owner.transactions()?;
+        let others: Vec<TxnId> = live.into_iter().map(|(id, _)| id).filter(|id| !keep.contains(id)).collect();
         let aborted = match others.is_empty() {
             true => 0,
-            false => owner.abort(&others).map_err(from_abort)?.aborted.len(),
+            false => owner.abort(&others)?,
         };
         self.crash.reach("group.aborted-others");
-        let outcomes = owner.outcomes().map_err(from_txn)?;
-        let unlisted: Vec<TxnId> = outcomes.into_iter().map(|(id, _)| id).filter(|id| !keep.contains(id)).collect();
+        let unlisted: Vec<TxnId> = owner.ended()?.into_iter().filter(|id| !keep.contains(id)).collect();
         if !unlisted.is_empty() {
-            owner.forget(&unlisted).map_err(from_txn)?;
+            owner.forget(&unlisted)?;
         }
         Ok(aborted)
     }
@@ -103,7 +105,7 @@ impl CommitGroup for LogCommitGroup {
         if handles.is_empty() {
             return Ok(());
         }
-        self.owner()?.forget(&decode_all(handles)?).map_err(from_txn)
+        self.owner()?.forget(&decode_all(handles)?)
     }
 }
 
@@ -145,39 +147,6 @@ pub(crate) fn failed(reason: impl ToString) -> SinkError {
 /// A log that is down stays down in this process, so an attempt that is started again would meet the same.
 pub(crate) fn fatal(reason: impl ToString) -> SinkError {
     SinkError::Fatal { what: NAME.to_string(), reason: reason.to_string() }
-}
-
-fn from_commit(error: CommitError) -> SinkError {
-    match error {
-        CommitError::Fenced(Fenced { .. }) => fenced(),
-        CommitError::Aborted(ids) => fatal(format!("{}; somebody aborted what a checkpoint had promised", lost(&ids))),
-        CommitError::Unknown(ids) => {
-            fatal(format!("{}; the log doesn't know them (is it the log of this job, or an older copy?)", lost(&ids)))
-        }
-        CommitError::NotPrepared(ids) => fatal(format!("{}; they were listed as prepared and are open", lost(&ids))),
-        other => fatal(other),
-    }
-}
-
-/// Says which output is lost.
-fn lost(ids: &[TxnId]) -> String {
-    let names: Vec<String> =
-        ids.iter().map(|id| format!("{} of checkpoint {} (writer {})", id.sink, id.checkpoint, id.writer)).collect();
-    format!("the output of {} is lost", names.join(", "))
-}
-
-fn from_txn(error: cutwater_partition_log::TxnError) -> SinkError {
-    match error {
-        cutwater_partition_log::TxnError::Fenced(_) => fenced(),
-        other => fatal(other),
-    }
-}
-
-fn from_abort(error: cutwater_partition_log::AbortError) -> SinkError {
-    match error {
-        cutwater_partition_log::AbortError::Fenced(_) => fenced(),
-        other => fatal(other),
-    }
 }
 
 #[cfg(test)]

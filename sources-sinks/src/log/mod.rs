@@ -1,4 +1,4 @@
-//! The embedded partition log as source and sink.
+//! The partition log as source and sink: embedded, or shared with other jobs through a broker.
 //!
 //! ```text
 //!   job.log() --> LogHandle --.read("topic")--> LogSource     one split per partition, read-committed
@@ -9,37 +9,48 @@
 //! ```
 //!
 //! Reading order: this file (opening and sharing), [`record`] (what records are made of), [`source`], [`sink`] (what a program
-//! says), [`writer`] (how it is done), [`group`] (commit), [`partition`].
+//! says), [`writer`] (how it is done), [`group`] (commit), [`place`] and `at` (here, or behind a broker), [`partition`].
 
 pub mod group;
+pub mod place;
 pub mod record;
 pub mod sink;
 pub mod source;
 
+mod at;
 mod partition;
 mod writer;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cutwater_engine::error::BuildError;
 use cutwater_engine::graph::{Environment, Job};
+use cutwater_partition_log::remote::{RemoteLog, RemoteOptions};
 use cutwater_partition_log::{CloseError, Holder, Log, LogOptions, OpenError};
 use cutwater_platform::Platform;
 
+use at::At;
+
 pub use group::LogCommitGroup;
 pub use partition::partition_of_key;
+pub use place::LogPlace;
 pub use record::{Header, LogRecord, RecordBuf, ToRecord};
 pub use sink::{Compression, LogSink};
 pub use source::LogSource;
+
+/// How long a job that is being started waits for its broker: long enough to start both at once.
+const START_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The log's directory below the data directory, and what it is called in errors.
 const NAME: &str = "log";
 
 /// Gives a job its log.
 pub trait JobLog {
-    /// The partition log in the job's data directory, in `log`. Opened once for the whole run and closed when it ends. If it
-    /// can't be opened, the job is refused with the reason.
+    /// The partition log in the job's data directory, in `log`, or the one behind the broker that the run was told of
+    /// ([`LogPlace`]). Opened once for the whole run and closed when it ends. If it can't be opened, the job is refused with the
+    /// reason.
     fn log(&self) -> LogHandle;
 }
 
@@ -51,6 +62,18 @@ impl JobLog for Job {
 }
 
 fn open(environment: &Environment) -> Result<SharedLog, BuildError> {
+    match LogPlace::of(environment) {
+        LogPlace::Embedded => open_here(environment),
+        LogPlace::Broker(address) => {
+            let options = RemoteOptions::new(&address, &environment.name);
+            let log = RemoteLog::connect(&environment.platform, options, START_PATIENCE);
+            let log = log.map_err(|e| BuildError::refused(format!("the log at {address}"), e))?;
+            Ok(SharedLog::new(environment.platform.clone(), At::Broker(log)))
+        }
+    }
+}
+
+fn open_here(environment: &Environment) -> Result<SharedLog, BuildError> {
     let dir = environment.dir.join(NAME);
     let holder = Holder { job: environment.name.clone(), ..Holder::default() };
     let options = LogOptions { holder, take_over: environment.take_over, ..LogOptions::default() };
@@ -62,26 +85,28 @@ fn open(environment: &Environment) -> Result<SharedLog, BuildError> {
             e => BuildError::refused(what, e),
         }
     })?;
-    Ok(SharedLog::new(environment.platform.clone(), log))
+    Ok(SharedLog::new(environment.platform.clone(), At::Here(log)))
 }
 
 /// An open log that closes itself cleanly when the run ends, and the group that commits what is written to it.
 pub(crate) struct SharedLog {
     pub(crate) platform: Platform,
-    pub(crate) log: Log,
+    pub(crate) at: At,
     pub(crate) group: Arc<LogCommitGroup>,
 }
 
 impl SharedLog {
-    fn new(platform: Platform, log: Log) -> SharedLog {
-        let group = Arc::new(LogCommitGroup::new(log.clone(), platform.crash.clone()));
-        SharedLog { platform, log, group }
+    fn new(platform: Platform, at: At) -> SharedLog {
+        let group = Arc::new(LogCommitGroup::new(at.clone(), platform.crash.clone()));
+        SharedLog { platform, at, group }
     }
 }
 
 impl Drop for SharedLog {
     fn drop(&mut self) {
-        match self.log.close() {
+        // Behind a broker it goes on without us.
+        let At::Here(log) = &self.at else { return };
+        match log.close() {
             Ok(()) | Err(CloseError::Closed) => {}
             // Nothing is lost: the next open replays what this one could not put away.
             Err(error) => tracing::warn!(%error, "the log was not closed cleanly"),
@@ -106,7 +131,12 @@ impl LogHandle {
     /// A handle to a log that the program has opened itself. It is closed when the last handle, source and sink have gone,
     /// unless the program has closed it before.
     pub fn of(platform: &Platform, log: Log) -> LogHandle {
-        LogHandle { shared: Some(Arc::new(SharedLog::new(platform.clone(), log))) }
+        LogHandle { shared: Some(Arc::new(SharedLog::new(platform.clone(), At::Here(log)))) }
+    }
+
+    /// A handle to a log behind a broker that the program has connected to itself.
+    pub fn through(platform: &Platform, log: RemoteLog) -> LogHandle {
+        LogHandle { shared: Some(Arc::new(SharedLog::new(platform.clone(), At::Broker(log)))) }
     }
 
     /// Reads a topic, which must exist, from its oldest record on, waiting for more for ever. See [`LogSource`] for other
@@ -121,9 +151,20 @@ impl LogHandle {
         LogSink::new(self.clone(), topic.into())
     }
 
-    /// The log itself, for everything else; `None` if it could not be opened.
+    /// The log itself, for everything else; `None` if it could not be opened, or is behind a broker ([`LogHandle::remote`]).
     pub fn log(&self) -> Option<&Log> {
-        self.shared.as_ref().map(|shared| &shared.log)
+        match &self.shared.as_ref()?.at {
+            At::Here(log) => Some(log),
+            At::Broker(_) => None,
+        }
+    }
+
+    /// The log behind a broker, if that is where it is.
+    pub fn remote(&self) -> Option<&RemoteLog> {
+        match &self.shared.as_ref()?.at {
+            At::Here(_) => None,
+            At::Broker(log) => Some(log),
+        }
     }
 
     pub(crate) fn shared(&self) -> Option<&Arc<SharedLog>> {

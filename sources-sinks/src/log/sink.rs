@@ -16,10 +16,9 @@ use std::sync::Arc;
 use cutwater_engine::config::GuaranteeKind;
 use cutwater_engine::error::SinkError;
 use cutwater_engine::sink::{CommitGroup, Honours, Sink, SinkWriter, WriterId};
-use cutwater_partition_log::{Log, Topic, TopicError};
-
 pub use cutwater_partition_log::batch::Compression;
 
+use crate::log::at::{At, Found};
 use crate::log::group::fatal;
 use crate::log::record::{AsIs, ByCodec, FillRecord, KeyIn, KeyInto, KeyOf, OwnKey};
 use crate::log::writer::LogWriter;
@@ -114,15 +113,15 @@ impl<T, V, K> LogSink<T, V, K> {
     }
 
     /// The topic, created if absent. Several workers may ask at once.
-    fn topic(&self, log: &Log) -> Result<Topic, TopicError> {
-        if let Some(topic) = log.topic(&self.topic)
+    fn topic(&self, log: &At, sink: &str) -> Result<Found, SinkError> {
+        let trouble = |e: crate::log::at::TopicTrouble| e.of_sink(sink);
+        if let Some(topic) = log.topic(&self.topic, None).map_err(trouble)?
             && self.partitions.is_none_or(|wanted| wanted == topic.partitions)
         {
             return Ok(topic);
         }
-        let partitions = self.partitions.unwrap_or(1);
-        let id = log.create_topic_if_absent(&self.topic, partitions)?;
-        Ok(Topic { id, name: self.topic.clone(), partitions })
+        let made = log.topic(&self.topic, Some(self.partitions.unwrap_or(1))).map_err(trouble)?;
+        made.ok_or_else(|| fatal("a topic that was made isn't there; was it deleted at once?"))
     }
 }
 
@@ -147,8 +146,7 @@ where
 
     fn open(&self, writer: &WriterId) -> Result<Box<dyn SinkWriter<Item = T>>, SinkError> {
         let shared = self.shared()?;
-        let topic = self.topic(&shared.log);
-        let topic = topic.map_err(|e| SinkError::Fatal { what: writer.sink.clone(), reason: e.to_string() })?;
+        let topic = self.topic(&shared.at, &writer.sink)?;
         Ok(Box::new(LogWriter::open(self, shared, &topic, self.compression, writer)?))
     }
 }

@@ -10,9 +10,10 @@
 
 use cutwater_engine::error::SourceError;
 use cutwater_engine::source::{Read, Reader, Replay, Source, Waker};
-use cutwater_partition_log::{Consumer, FetchError, Isolation, Log, Offset, PartitionOffsets, Topic, TopicId};
+use cutwater_partition_log::{PartitionOffsets, TopicId};
 
 use crate::log::LogHandle;
+use crate::log::at::{At, Found, Records, from_fetch};
 use crate::log::record::{Header, LogRecord};
 use crate::position::{Cursor, PositionError};
 
@@ -28,6 +29,7 @@ pub struct LogSource {
     topic: String,
     start: Start,
     until_latest: bool,
+    partitions: Option<u32>,
 }
 
 /// Where to start when there is no position.
@@ -39,7 +41,7 @@ enum Start {
 
 impl LogSource {
     pub(crate) fn new(handle: LogHandle, topic: String) -> LogSource {
-        LogSource { handle, topic, start: Start::Earliest, until_latest: false }
+        LogSource { handle, topic, start: Start::Earliest, until_latest: false, partitions: None }
     }
 
     /// Starts with the oldest record that is there: the default.
@@ -61,12 +63,22 @@ impl LogSource {
         LogSource { until_latest: true, ..self }
     }
 
-    fn find(&self) -> Result<(&Log, Topic), SourceError> {
-        let log = self.handle.log().ok_or_else(|| SourceError::fatal(&self.topic, "the log could not be opened"))?;
-        let topic = log.topic(&self.topic);
+    /// The topic has this many partitions: it is created with them if it isn't there, and refused if it has another number. So
+    /// that a job can be started before the one that writes what it reads. Without this, a missing topic is refused.
+    #[must_use]
+    pub fn partitions(self, partitions: u32) -> LogSource {
+        LogSource { partitions: Some(partitions), ..self }
+    }
+
+    fn find(&self) -> Result<(&At, Found), SourceError> {
+        let what = || format!("topic {:?}", self.topic);
+        let log = self.handle.shared().map(|shared| &shared.at);
+        let log = log.ok_or_else(|| SourceError::fatal(&self.topic, "the log could not be opened"))?;
+        let topic = log.topic(&self.topic, self.partitions).map_err(|e| e.of_source(&what()))?;
         let missing = || {
-            let reason = "there is no such topic in the log; create it, or run the job that writes it first";
-            SourceError::fatal(format!("topic {:?}", self.topic), reason)
+            let reason = "there is no such topic in the log; create it (partitions(n) of the source does), or run the job that \
+                          writes it first";
+            SourceError::fatal(what(), reason)
         };
         Ok((log, topic.ok_or_else(missing)?))
     }
@@ -93,7 +105,7 @@ impl Source for LogSource {
         let (log, topic) = self.find()?;
         let what = format!("topic {:?} partition {split}", self.topic);
         let partition: u32 = split.parse().map_err(|_| SourceError::fatal(&what, "its number is none"))?;
-        let offsets = log.offsets(topic.id, partition).map_err(|e| from_fetch(&what, e))?;
+        let offsets = log.offsets(&topic, partition).map_err(|e| from_fetch(&what, e))?;
         let place = match position {
             None => self.first_place(topic.id, offsets),
             Some(bytes) => {
@@ -102,10 +114,8 @@ impl Source for LogSource {
                 place
             }
         };
-        let consumer = log.consumer(topic.id, partition, Offset(place.next), Isolation::ReadCommitted);
-        let consumer = consumer.map_err(|e| from_fetch(&what, e))?;
-        consumer.on_new_data(waker.as_fn());
-        Ok(Box::new(LogReader { what, partition, consumer, place, pending: vec![].into_iter() }))
+        let log = log.records(&topic, partition, place.next, waker.as_fn()).map_err(|e| from_fetch(&what, e))?;
+        Ok(Box::new(LogReader { what, partition, log, place, pending: vec![].into_iter() }))
     }
 }
 
@@ -177,18 +187,11 @@ impl Place {
     }
 }
 
-fn from_fetch(what: &str, error: FetchError) -> SourceError {
-    match error {
-        FetchError::Io { .. } => SourceError::transient(what, error),
-        other => SourceError::fatal(what, other),
-    }
-}
-
 /// Reads one partition.
 struct LogReader {
     what: String,
     partition: u32,
-    consumer: Consumer,
+    log: Records,
     /// Where `pending` begins.
     place: Place,
     /// Fetched and not handed out: the log gives whole batches, which may be larger than what was asked for.
@@ -202,8 +205,8 @@ impl LogReader {
 
     /// Asks the log once; false if it has nothing.
     fn fetch(&mut self) -> Result<bool, SourceError> {
-        let before = self.consumer.position();
-        let fetched = self.consumer.poll(POLL_BYTES).map_err(|e| from_fetch(&self.what, e))?;
+        let before = self.log.position();
+        let fetched = self.log.poll(POLL_BYTES, &self.what)?;
         let end = self.place.end.unwrap_or(u64::MAX);
         let (mut records, partition) = (vec![], self.partition);
         let decoded = fetched.for_each(|record| {
@@ -225,9 +228,9 @@ impl LogReader {
             });
         });
         decoded.map_err(|e| SourceError::fatal(&self.what, e))?;
-        let after = self.consumer.position();
+        let after = self.log.position();
         // Markers and aborted records take offsets too.
-        self.place.next = records.first().map_or(after.0, |record| record.offset);
+        self.place.next = records.first().map_or(after, |record| record.offset);
         self.pending = records.into_iter();
         Ok(after != before)
     }
@@ -244,7 +247,7 @@ impl Reader for LogReader {
             return Ok(Read::Wait);
         }
         out.extend(self.pending.by_ref().take(max));
-        self.place.next = self.pending.as_slice().first().map_or(self.consumer.position().0, |record| record.offset);
+        self.place.next = self.pending.as_slice().first().map_or(self.log.position(), |record| record.offset);
         Ok(if self.is_at_end() { Read::Exhausted } else { Read::More })
     }
 
@@ -256,6 +259,7 @@ impl Reader for LogReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cutwater_partition_log::Offset;
 
     fn offsets(log_start: u64, last_stable: u64) -> PartitionOffsets {
         let (start, stable) = (Offset(log_start), Offset(last_stable));

@@ -24,13 +24,12 @@ use cutwater_engine::id::CheckpointId;
 use cutwater_engine::sink::{Prepare, SinkWriter, Visibility, WriterId};
 use cutwater_engine::time::EventTime;
 use cutwater_partition_log::batch::{BatchBuilder, Compression};
-use cutwater_partition_log::{
-    AppendError, AppendTicket, Owner, PrepareError, Producer, Topic, TopicId, Txn, TxnError, TxnName,
-};
+use cutwater_partition_log::{AppendTicket, TopicId, TxnName};
 use cutwater_platform::{Clock, CrashPoints};
 
 use crate::log::SharedLog;
-use crate::log::group::{encode_handle, fenced};
+use crate::log::at::{Found, OwnerAt, ProducerAt, TxnAt, from_append, from_remote};
+use crate::log::group::fenced;
 use crate::log::partition::partition_of_key;
 use crate::log::record::{FillRecord, KeyOf, RecordBuf};
 use crate::log::sink::{Choose, LogSink};
@@ -58,6 +57,9 @@ pub(crate) struct LogWriter<T, V, K> {
     out: Out,
 }
 
+/// The answers to appends in this process that haven't come.
+pub(crate) type Tickets = VecDeque<AppendTicket>;
+
 /// Where batches go.
 struct Out {
     sink: String,
@@ -68,31 +70,32 @@ struct Out {
 
 enum Mode {
     /// Visible with its checkpoint: a transaction for each interval.
-    Transactions { owner: Owner, writer: u32, checkpoint: CheckpointId, txn: Option<Txn> },
+    Transactions { owner: OwnerAt, writer: u32, checkpoint: CheckpointId, txn: Option<TxnAt> },
     /// Visible as it comes.
-    Direct { producer: Producer, unanswered: VecDeque<AppendTicket> },
+    Direct(ProducerAt),
 }
 
 impl<T, V: Clone, K: Clone> LogWriter<T, V, K> {
     pub(crate) fn open(
         sink: &LogSink<T, V, K>,
         shared: &SharedLog,
-        topic: &Topic,
+        topic: &Found,
         compression: Compression,
         id: &WriterId,
     ) -> Result<LogWriter<T, V, K>, SinkError> {
         let mode = match id.visibility {
             Visibility::ByCheckpoint { first: checkpoint } => {
                 let owner = shared.group.owner()?;
-                if owner.id().0 != id.job.0 || owner.attempt() != id.attempt.0 {
+                if !owner.is(id.job.0, id.attempt.0) {
                     // Another attempt has fenced in between.
                     return Err(fenced());
                 }
                 Mode::Transactions { owner, writer: id.worker.0, checkpoint, txn: None }
             }
             Visibility::AtOnce => {
-                let producer = shared.log.producer().map_err(|e| fatal(&id.sink, e))?;
-                Mode::Direct { producer, unanswered: VecDeque::new() }
+                // Not everything that is visible at once has checkpoints, and so an attempt that claims.
+                let claimed = shared.group.claimed().filter(|owner| owner.is(id.job.0, id.attempt.0));
+                Mode::Direct(shared.at.producer(claimed.as_ref(), &id.sink)?)
             }
         };
         Ok(LogWriter {
@@ -162,7 +165,7 @@ impl<T, V, K> LogWriter<T, V, K> {
     fn batch_written(&mut self) -> Result<(), SinkError> {
         self.sticky = (self.sticky + 1) % self.open.len().max(1) as u32;
         match self.out.mode {
-            Mode::Direct { .. } => self.flush(),
+            Mode::Direct(_) => self.flush(),
             Mode::Transactions { .. } => Ok(()),
         }
     }
@@ -223,15 +226,18 @@ impl Out {
                     Some(txn) => txn,
                     None => {
                         let name = TxnName { checkpoint: checkpoint.0, sink: self.sink.clone(), writer: *writer };
-                        txn.insert(owner.begin(name).map_err(|e| from_txn(&self.sink, e))?)
+                        txn.insert(owner.begin(name, &self.sink)?)
                     }
                 };
-                txn.append(self.topic, partition, batch).map_err(|e| from_append(&self.sink, e))
+                txn.append(self.topic, partition, batch, &self.sink)
             }
-            Mode::Direct { producer, unanswered } => {
+            Mode::Direct(ProducerAt::Here(producer, tickets)) => {
                 let ticket = producer.append(self.topic, partition, batch).map_err(|e| from_append(&self.sink, e))?;
-                unanswered.push_back(ticket);
-                settle(unanswered, &self.sink)
+                tickets.push_back(ticket);
+                settle(tickets, &self.sink)
+            }
+            Mode::Direct(ProducerAt::Broker(producer)) => {
+                producer.append(self.topic, partition, batch).map_err(|e| from_remote(&self.sink, &e))
             }
         }
     }
@@ -239,16 +245,13 @@ impl Out {
     fn seal(&mut self, checkpoint: CheckpointId) -> Result<Option<Prepare>, SinkError> {
         let (next, txn) = match &mut self.mode {
             Mode::Transactions { checkpoint, txn, .. } => (checkpoint, txn),
-            Mode::Direct { unanswered, .. } => return Ok(durable(&self.sink, std::mem::take(unanswered))),
+            Mode::Direct(producer) => return Ok(durable(&self.sink, producer)),
         };
         *next = checkpoint.next();
         let Some(txn) = txn.take() else { return Ok(None) };
         self.crash.reach("sink.sealed");
         let sink = self.sink.clone();
-        Ok(Some(Box::new(move || {
-            let prepared = txn.prepare().map_err(|e| from_prepare(&sink, e))?;
-            Ok(Some(encode_handle(&prepared.id)))
-        })))
+        Ok(Some(Box::new(move || txn.prepare(&sink).map(Some))))
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
@@ -258,23 +261,34 @@ impl Out {
                 Err(failed(&self.sink, format!("{} records came behind the last barrier", txn.records())))
             }
             Mode::Transactions { .. } => Ok(()),
-            Mode::Direct { unanswered, .. } => all_answered(&self.sink, std::mem::take(unanswered)),
+            Mode::Direct(ProducerAt::Here(_, tickets)) => all_answered(&self.sink, std::mem::take(tickets)),
+            Mode::Direct(ProducerAt::Broker(producer)) => producer.wait().map_err(|e| from_remote(&self.sink, &e)),
         }
     }
 }
 
 /// Waits, beside the worker, until everything written at once is durable: nothing before a barrier may be missing.
-fn durable(sink: &str, unanswered: VecDeque<AppendTicket>) -> Option<Prepare> {
+fn durable(sink: &str, producer: &mut ProducerAt) -> Option<Prepare> {
     let sink = sink.to_string();
-    (!unanswered.is_empty()).then(|| Box::new(move || all_answered(&sink, unanswered).map(|()| None)) as Prepare)
+    match producer {
+        ProducerAt::Here(_, tickets) => {
+            let tickets = std::mem::take(tickets);
+            (!tickets.is_empty()).then(|| Box::new(move || all_answered(&sink, tickets).map(|()| None)) as Prepare)
+        }
+        ProducerAt::Broker(producer) => {
+            let producer = producer.clone();
+            let wait = move || producer.wait().map(|()| None).map_err(|e| from_remote(&sink, &e));
+            Some(Box::new(wait))
+        }
+    }
 }
 
-fn all_answered(sink: &str, unanswered: VecDeque<AppendTicket>) -> Result<(), SinkError> {
+fn all_answered(sink: &str, unanswered: Tickets) -> Result<(), SinkError> {
     unanswered.into_iter().try_for_each(|ticket| ticket.wait().map(drop)).map_err(|e| from_append(sink, e))
 }
 
 /// Takes the answers that have come; waits for the oldest if too many haven't.
-fn settle(unanswered: &mut VecDeque<AppendTicket>, sink: &str) -> Result<(), SinkError> {
+fn settle(unanswered: &mut Tickets, sink: &str) -> Result<(), SinkError> {
     while let Some(oldest) = unanswered.pop_front() {
         let answer = match oldest.try_wait() {
             Ok(answer) => answer,
@@ -295,30 +309,4 @@ fn fatal(sink: &str, reason: impl ToString) -> SinkError {
 
 fn failed(sink: &str, reason: impl ToString) -> SinkError {
     SinkError::Failed { what: sink.to_string(), reason: reason.to_string() }
-}
-
-fn from_append(sink: &str, error: AppendError) -> SinkError {
-    match error {
-        AppendError::Fenced(_) => fenced(),
-        // Somebody aborted it by hand; its records come again from the last checkpoint.
-        AppendError::NoTransaction { .. } => failed(sink, error),
-        // Too large, no such partition, a log that is down: the same again at the next attempt.
-        other => fatal(sink, other),
-    }
-}
-
-fn from_txn(sink: &str, error: TxnError) -> SinkError {
-    match error {
-        TxnError::Fenced(_) => fenced(),
-        other => fatal(sink, other),
-    }
-}
-
-fn from_prepare(sink: &str, error: PrepareError) -> SinkError {
-    match error {
-        PrepareError::Fenced(_) => fenced(),
-        PrepareError::NotOpen { .. } => failed(sink, error),
-        PrepareError::TooLarge { .. } => SinkError::Declined { what: sink.to_string(), reason: error.to_string() },
-        other => fatal(sink, other),
-    }
 }

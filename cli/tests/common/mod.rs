@@ -1,0 +1,98 @@
+//! A reader of committed records that knows Kafka's protocol and nothing of ours: `kafka-protocol` reads and writes every byte.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse, RequestHeader, ResponseHeader, TopicName};
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes};
+use kafka_protocol::records::RecordBatchDecoder;
+
+const VERSION: i16 = 11;
+const FETCH: i16 = 1;
+/// Unknown topic or partition.
+const UNKNOWN: i16 = 3;
+
+/// The values of everything that is committed in a partition, in their order; nothing if there is no such topic yet. A broker that
+/// is away is waited for.
+pub fn committed(address: &str, topic: &str, partition: i32) -> Vec<String> {
+    let since = Instant::now();
+    loop {
+        match read(address, topic, partition) {
+            Some(values) => return values,
+            None if since.elapsed() > Duration::from_secs(30) => panic!("{address} doesn't answer"),
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn read(address: &str, topic: &str, partition: i32) -> Option<Vec<String>> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+    let (mut from, mut values, mut until) = (0, vec![], None);
+    loop {
+        let response = fetch(&mut stream, topic, partition, from)?;
+        let data = &response.responses[0].partitions[0];
+        if data.error_code == UNKNOWN {
+            return Some(values);
+        }
+        assert_eq!(data.error_code, 0, "{topic} {partition} at {from}");
+        // As of the first answer: whoever writes all the time would be followed for ever.
+        let until = *until.get_or_insert(data.last_stable_offset);
+        let mut records = data.records.clone().unwrap_or_default();
+        let end = from;
+        // Kafka's own way: aborted producers by their first offset, until their marker.
+        let mut aborted: Vec<(i64, i64)> =
+            data.aborted_transactions.iter().flatten().map(|a| (a.first_offset, a.producer_id.0)).collect();
+        aborted.sort_unstable();
+        let mut ending: BTreeSet<i64> = BTreeSet::new();
+        for set in RecordBatchDecoder::decode_all(&mut records).expect("batches") {
+            let last = set.records.last().expect("a batch has records").offset;
+            ending.extend(aborted.iter().filter(|(first, _)| *first <= last).map(|(_, producer)| *producer));
+            aborted.retain(|(first, _)| *first > last);
+            for record in set.records {
+                if record.control {
+                    // Key: version, then 0 for an abort.
+                    if record.key.as_ref().is_some_and(|key| key[..4] == [0, 0, 0, 0]) {
+                        ending.remove(&record.producer_id);
+                    }
+                } else if record.offset >= from && !(record.transactional && ending.contains(&record.producer_id)) {
+                    let value = record.value.unwrap_or_default();
+                    values.push(String::from_utf8(value.to_vec()).expect("text"));
+                }
+            }
+            from = last + 1;
+        }
+        if from == end || from >= until {
+            return Some(values);
+        }
+    }
+}
+
+fn fetch(stream: &mut TcpStream, topic: &str, partition: i32, from: i64) -> Option<FetchResponse> {
+    let at =
+        FetchPartition::default().with_partition(partition).with_fetch_offset(from).with_partition_max_bytes(4 << 20);
+    let topic =
+        FetchTopic::default().with_topic(TopicName(StrBytes::from_string(topic.to_string()))).with_partitions(vec![at]);
+    let request = FetchRequest::default()
+        .with_replica_id(BrokerId(-1))
+        .with_max_bytes(8 << 20)
+        .with_isolation_level(1)
+        .with_topics(vec![topic]);
+    let header = RequestHeader::default().with_request_api_key(FETCH).with_request_api_version(VERSION);
+    let mut body = BytesMut::new();
+    header.encode(&mut body, FetchRequest::header_version(VERSION)).expect("a header");
+    request.encode(&mut body, VERSION).expect("a request");
+    stream.write_all(&(body.len() as i32).to_be_bytes()).ok()?;
+    stream.write_all(&body).ok()?;
+    let mut size = [0; 4];
+    stream.read_exact(&mut size).ok()?;
+    let mut frame = vec![0; i32::from_be_bytes(size) as usize];
+    stream.read_exact(&mut frame).ok()?;
+    let mut frame = Bytes::from(frame);
+    ResponseHeader::decode(&mut frame, FetchResponse::header_version(VERSION)).expect("a header");
+    Some(FetchResponse::decode(&mut frame, VERSION).expect("a response"))
+}

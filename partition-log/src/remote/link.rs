@@ -1,0 +1,181 @@
+//! One connection to a broker: whole frames, one after the other, answered in the order in which they were sent.
+//!
+//! After any error the connection is used no more. A frame's memory grows with what has come, never with what was promised (I-9).
+
+use std::time::Duration;
+
+use cutwater_platform::{Connection, NetError, Platform};
+
+use super::answer::Answer;
+use super::error::RemoteError;
+use super::kafka::{self, API_VERSIONS, API_VERSIONS_VERSION, FETCH, FETCH_VERSION, NoAnswer, Wish};
+use super::log::RemoteOptions;
+use super::request::{API_KEY, API_VERSION, AttemptOf, NotOwners, Request, SOFTWARE, encode_append};
+use crate::topic::TopicId;
+
+/// No answer is larger: a fetch asks for less, and one batch fits beside it.
+pub(super) const FRAME_BYTES_MAX: usize = 160 << 20;
+/// A frame's memory grows by at most this much at first.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// An open connection whose other side has said that it serves owners.
+#[derive(Debug)]
+pub(super) struct Link {
+    connection: Box<dyn Connection>,
+    client: String,
+    patience: Duration,
+    /// The correlation of the next request.
+    next: i32,
+    /// Requests sent and not answered.
+    pub(super) unanswered: usize,
+    frame: Vec<u8>,
+}
+
+/// Why a link ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// The network's fault.
+    Net(NetError),
+    /// The other side's: it says what nobody expects.
+    Nonsense(String),
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Broken::Net(error) => error.fmt(f),
+            Broken::Nonsense(what) => f.write_str(what),
+        }
+    }
+}
+
+impl From<NetError> for Broken {
+    fn from(error: NetError) -> Broken {
+        Broken::Net(error)
+    }
+}
+
+impl From<NoAnswer> for Broken {
+    fn from(error: NoAnswer) -> Broken {
+        Broken::Nonsense(format!("its answer isn't one: {}", error.0))
+    }
+}
+
+impl From<NotOwners> for Broken {
+    fn from(error: NotOwners) -> Broken {
+        Broken::Nonsense(error.to_string())
+    }
+}
+
+impl Link {
+    /// Connects and asks what the other side speaks.
+    ///
+    /// # Errors
+    /// `Ok(Err)`: nobody is there, or not for long. `Err`: somebody else is.
+    pub(super) fn open(platform: &Platform, options: &RemoteOptions) -> Result<Result<Link, Broken>, RemoteError> {
+        let foreign = |found: String| RemoteError::Foreign { address: options.address.clone(), found };
+        let connection = match platform.net.connect(&options.address, options.connect_patience) {
+            Ok(connection) => connection,
+            Err(error) => return Ok(Err(error.into())),
+        };
+        let client = options.client.clone();
+        let patience = options.answer_patience;
+        let mut link = Link { connection, client, patience, next: 1, unanswered: 0, frame: Vec::new() };
+        let hello = |out: &mut Vec<u8>| kafka::put_api_versions(out, SOFTWARE, env!("CARGO_PKG_VERSION"));
+        let said = link.send(API_VERSIONS, API_VERSIONS_VERSION, true, hello).and_then(|()| link.receive());
+        let said = match said {
+            Ok(said) => said,
+            Err(Broken::Nonsense(what)) => return Err(foreign(what)),
+            // A server of another kind may well close the connection; so does a broker that is being stopped.
+            Err(broken) => return Ok(Err(broken)),
+        };
+        let listed = kafka::api_versions(&said).map_err(|e| foreign(e.0.to_string()))?;
+        let serves =
+            |key: i16, version: i16| listed.iter().any(|(k, from, to)| *k == key && (*from..=*to).contains(&version));
+        if !serves(API_KEY, API_VERSION) {
+            return Err(foreign(format!("it serves {} APIs, and 17237 is not among them", listed.len())));
+        }
+        if !serves(FETCH, FETCH_VERSION) {
+            return Err(foreign(format!("it doesn't serve Fetch in version {FETCH_VERSION}")));
+        }
+        Ok(Ok(link))
+    }
+
+    /// Sends an owner's request.
+    pub(super) fn send_request(&mut self, request: &Request) -> Result<(), Broken> {
+        self.send(API_KEY, API_VERSION, false, |out| request.encode(out))
+    }
+
+    /// Sends a batch.
+    pub(super) fn send_append(
+        &mut self,
+        of: AttemptOf,
+        at: (TopicId, u32),
+        durable: bool,
+        batch: &[u8],
+    ) -> Result<(), Broken> {
+        self.send(API_KEY, API_VERSION, false, |out| encode_append(out, of, at, durable, batch))
+    }
+
+    /// Asks for records and waits for them.
+    pub(super) fn fetch(
+        &mut self,
+        wishes: &[Wish],
+        wait: Duration,
+        partition_bytes: i32,
+        most_bytes: i32,
+    ) -> Result<(i16, Vec<kafka::Came>), Broken> {
+        let wait = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
+        self.send(FETCH, FETCH_VERSION, true, |out| kafka::put_fetch(out, wishes, wait, partition_bytes, most_bytes))?;
+        Ok(kafka::fetch(&self.receive()?)?)
+    }
+
+    /// The answer to the oldest of an owner's requests that has none yet.
+    pub(super) fn answer(&mut self) -> Result<Answer, Broken> {
+        Ok(Answer::decode(&self.receive()?)?)
+    }
+
+    /// Asks and waits.
+    pub(super) fn ask(&mut self, request: &Request) -> Result<Answer, Broken> {
+        self.send_request(request)?;
+        self.answer()
+    }
+
+    fn send(&mut self, key: i16, version: i16, flexible: bool, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), Broken> {
+        self.frame.clear();
+        self.frame.extend_from_slice(&[0; 4]);
+        kafka::put_header(&mut self.frame, key, version, self.next, &self.client, flexible);
+        body(&mut self.frame);
+        let size = i32::try_from(self.frame.len() - 4);
+        let size = size.map_err(|_| Broken::Nonsense("a request is larger than a frame can be".to_string()))?;
+        self.frame[..4].copy_from_slice(&size.to_be_bytes());
+        self.connection.send(&self.frame, self.patience)?;
+        self.frame.shrink_to(PIECE_BYTES);
+        self.next = self.next.wrapping_add(1);
+        self.unanswered += 1;
+        Ok(())
+    }
+
+    /// The next frame behind its correlation, which must be that of the oldest request without an answer.
+    fn receive(&mut self) -> Result<Vec<u8>, Broken> {
+        let mut head = [0; 8];
+        self.connection.receive(&mut head, self.patience)?;
+        let int = |at: usize| i32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let size = usize::try_from(int(0)).ok().filter(|size| (4..=FRAME_BYTES_MAX).contains(size));
+        let size = size.ok_or_else(|| Broken::Nonsense(format!("it sends a frame of {} bytes", int(0))))?;
+        let expected = self.next.wrapping_sub(i32::try_from(self.unanswered).unwrap_or(i32::MAX));
+        if int(4) != expected {
+            return Err(Broken::Nonsense(format!("it answers request {} where {expected} is due", int(4))));
+        }
+        let mut body = Vec::new();
+        let left = size - 4;
+        while body.len() < left {
+            let piece = (left - body.len()).min(body.len().max(PIECE_BYTES));
+            let begun = body.len();
+            body.resize(begun + piece, 0);
+            self.connection.receive(&mut body[begun..], self.patience)?;
+        }
+        self.unanswered -= 1;
+        Ok(body)
+    }
+}
