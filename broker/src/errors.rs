@@ -80,6 +80,7 @@ pub(crate) fn of_topic(error: &TopicError) -> ResponseError {
         TopicError::Exists { .. } | TopicError::OtherPartitions { .. } => ResponseError::TopicAlreadyExists,
         TopicError::Unknown { .. } => ResponseError::UnknownTopicOrPartition,
         TopicError::NoPartitions => ResponseError::InvalidPartitions,
+        TopicError::Setting { .. } => ResponseError::InvalidConfig,
         TopicError::TooMany { .. } => ResponseError::PolicyViolation,
         TopicError::Down(down) => of_down(down),
         TopicError::OutcomeUnknown(_) => ResponseError::KafkaStorageError,

@@ -17,6 +17,7 @@ use crate::core::clients::Entrance;
 use crate::core::decide::{AppendPlan, How};
 use crate::core::{Effect, State};
 use crate::error::{AppendError, Down, OutcomeUnknown};
+use crate::janitor::{Books, Tidied};
 use crate::materialise::Backlog;
 use crate::meter::Meter;
 use crate::owner::TxnId;
@@ -53,6 +54,11 @@ pub(crate) struct Shared {
     pub(crate) spares: Spares,
     pub(crate) writer: OnceLock<TaskHandle>,
     pub(crate) materialiser: OnceLock<TaskHandle>,
+    pub(crate) janitor: OnceLock<TaskHandle>,
+    /// What the janitor remembers. Locked for as long as it is at work.
+    pub(crate) books: Mutex<Books>,
+    /// What its passes have done since the log was opened.
+    pub(crate) tidied: Mutex<Tidied>,
 }
 
 /// The state and the queue to the disk.

@@ -81,6 +81,10 @@ pub struct LogLimits {
     pub client_expiry: Duration,
     /// A prepared transaction older than this is named in a warning, again and again.
     pub prepared_alarm: Duration,
+    /// What compaction may remember of a partition's keys, about 64 bytes each; a round that would need more is done in parts.
+    pub compaction_map_bytes: usize,
+    /// How often the janitor looks for what can go: by retention, by deletion, by compaction.
+    pub janitor_every: Duration,
 }
 
 impl Default for LogLimits {
@@ -112,6 +116,8 @@ impl Default for LogLimits {
             producer_expiry: Duration::from_secs(24 * 3600),
             client_expiry: Duration::from_secs(7 * 24 * 3600),
             prepared_alarm: Duration::from_secs(15 * 60),
+            compaction_map_bytes: 64 << 20,
+            janitor_every: Duration::from_secs(5 * 60),
         }
     }
 }
@@ -146,6 +152,8 @@ impl LogLimits {
             producer_expiry: Duration::from_secs(24 * 3600),
             client_expiry: Duration::from_secs(7 * 24 * 3600),
             prepared_alarm: Duration::from_secs(15 * 60),
+            compaction_map_bytes: 64 * 64,
+            janitor_every: Duration::from_secs(5 * 60),
         }
     }
 
@@ -195,6 +203,7 @@ impl LogLimits {
             (self.open_files_max > 0, "open_files_max must not be 0"),
             (self.producers_max > 0, "producers_max must not be 0"),
             (!self.transaction_timeout.is_zero(), "transaction_timeout must not be 0, or no transaction lives"),
+            (!self.janitor_every.is_zero(), "janitor_every must not be 0, or the janitor never rests"),
             (!self.producer_expiry.is_zero(), "producer_expiry must not be 0, or no repeated batch is recognised"),
         ];
         match rules.iter().find(|(holds, _)| !holds) {

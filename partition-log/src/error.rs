@@ -82,6 +82,16 @@ pub enum TopicError {
     /// A topic needs a partition.
     #[error("a topic needs at least one partition")]
     NoPartitions,
+    /// A setting that the log acts on can't have this value.
+    #[error("\"{value}\" is no value of the setting \"{setting}\"; it takes {expected}")]
+    Setting {
+        /// The setting.
+        setting: String,
+        /// The value that it was to have.
+        value: String,
+        /// What it can have.
+        expected: &'static str,
+    },
     /// The log is full of topics or partitions.
     #[error("the log can't have more than {limit} {what}; raise the limit or remove some")]
     TooMany {
@@ -90,6 +100,17 @@ pub enum TopicError {
         /// The limit.
         limit: usize,
     },
+    /// The log takes no requests.
+    #[error(transparent)]
+    Down(#[from] Down),
+    /// The disk failed meanwhile.
+    #[error(transparent)]
+    OutcomeUnknown(#[from] OutcomeUnknown),
+}
+
+/// The log couldn't tidy up.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TidyError {
     /// The log takes no requests.
     #[error(transparent)]
     Down(#[from] Down),

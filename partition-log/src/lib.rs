@@ -32,7 +32,10 @@
 //!
 //! [`embedded::group`] shows consume, transform, produce as one transaction.
 //!
-//! What it deliberately doesn't do: replication (one machine; the same API has a Kafka twin), retention, compaction.
+//! Beside all that a janitor (`janitor`) keeps the log from growing for ever: `retention`, `compact`, on what `policy` reads out of
+//! a topic's settings.
+//!
+//! What it deliberately doesn't do: replication (one machine; the same API has a Kafka twin).
 
 #![forbid(unsafe_code)]
 
@@ -55,11 +58,15 @@ pub mod topic;
 mod accept;
 mod base_image;
 mod codec;
+mod compact;
 mod core;
+mod janitor;
 mod lock;
 mod materialise;
+mod policy;
 mod producer;
 mod recover;
+mod retention;
 mod segments;
 mod spares;
 mod view;
@@ -77,11 +84,13 @@ pub use embedded::raw::{RawFetch, Watch};
 pub use embedded::transaction::{CommitTicket, Prepared, Txn};
 pub use error::{
     AbortError, AppendError, ClaimError, CloseError, CommitError, Down, Fenced, FetchError, OpenError, OutcomeUnknown,
-    PrepareError, ProduceError, Sent, TopicError, TxnError,
+    PrepareError, ProduceError, Sent, TidyError, TopicError, TxnError,
 };
 pub use group::{GroupError, GroupOffset, GroupOffsets, OffsetCommit};
+pub use janitor::Tidied;
 pub use offset::{Offset, PartitionOffsets};
 pub use owner::{OwnerId, TxnId, TxnName};
+pub use policy::Cleanup;
 pub use producer::SequenceError;
 pub use status::{OwnerInfo, Status, TxnInfo};
 pub use topic::{Topic, TopicId, TopicPartition};

@@ -15,6 +15,7 @@ use crate::codec::Cursor;
 use crate::config::{LogLimits, LogOptions};
 use crate::core::{Effect, State};
 use crate::error::OpenError;
+use crate::janitor::Janitor;
 use crate::lock;
 use crate::materialise::{Backlog, Materialiser, ends};
 use crate::meter::{Meter, WRITE_BOUNDS};
@@ -61,11 +62,19 @@ pub(crate) fn open(
         spares: Spares::new(limits.spare_bytes()),
         writer: OnceLock::new(),
         materialiser: OnceLock::new(),
+        janitor: OnceLock::new(),
+        books: Mutex::default(),
+        tidied: Mutex::default(),
     });
     let writer = Writer::new(shared.clone());
     let materialiser = Materialiser::new(shared.clone());
     shared.writer.get_or_init(|| platform.spawn.spawn("log-writer", Box::new(writer)));
+    let janitor = Janitor::new(shared.clone());
     shared.materialiser.get_or_init(|| platform.spawn.spawn("log-materialise", Box::new(materialiser)));
+    // Where nothing runs by itself, neither does this: `Log::tidy` is asked.
+    if !platform.spawn.is_inline() {
+        shared.janitor.get_or_init(|| platform.spawn.spawn("log-janitor", Box::new(janitor)));
+    }
     Ok((shared, lock))
 }
 

@@ -13,6 +13,7 @@ use cutwater_platform::{CrashPoints, Files, IoContext, Platform};
 
 use crate::config::LogLimits;
 use crate::core::{AbortedTxn, Effect, State};
+use crate::janitor::Floor;
 use crate::segment::{LogEnd, OpenFiles, PartitionFiles, SegmentConfig, SegmentError};
 use crate::topic::{TopicId, TopicPartition, directory_name};
 
@@ -25,12 +26,22 @@ pub(crate) struct Segments {
     config: SegmentConfig,
     write_back_bytes: u64,
     inner: Mutex<Inner>,
+    /// Held while the janitor changes a partition's files: their directory isn't removed meanwhile.
+    janitor: Mutex<()>,
+}
+
+/// What the base image says of a partition's files.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    end: LogEnd,
+    /// What lies below may go, or has gone.
+    floor: u64,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Name, and where the files of each partition ended when the log was opened, by topic.
-    topics: Vec<(String, Vec<LogEnd>)>,
+    /// Name, and how the files of each partition were when the log was opened, by topic.
+    topics: Vec<(String, Vec<Known>)>,
     files: BTreeMap<TopicPartition, Arc<PartitionFiles>>,
     /// Bytes written since the last sync.
     dirty: BTreeMap<TopicPartition, u64>,
@@ -44,12 +55,15 @@ impl Segments {
     /// The files below `dir` of a log whose base image holds `state`.
     pub(crate) fn new(platform: &Platform, dir: &Path, limits: &LogLimits, state: &State) -> Segments {
         let topics = state.topics.iter().map(|topic| {
-            let ends = topic.partitions.iter().map(|partition| LogEnd {
-                next_offset: partition.log_end.cast_signed(),
-                segment_base: partition.segment_base.cast_signed(),
-                segment_position: partition.segment_bytes,
+            let known = topic.partitions.iter().map(|partition| Known {
+                end: LogEnd {
+                    next_offset: partition.log_end.cast_signed(),
+                    segment_base: partition.segment_base.cast_signed(),
+                    segment_position: partition.segment_bytes,
+                },
+                floor: Floor::of(partition).start,
             });
-            (topic.dir.clone(), ends.collect())
+            (topic.dir.clone(), known.collect())
         });
         // A life that was cut off may have left them.
         let doomed = state
@@ -66,6 +80,7 @@ impl Segments {
                 index_interval_bytes: u64::from(limits.index_interval_bytes),
             },
             write_back_bytes: limits.write_back_bytes,
+            janitor: Mutex::default(),
             inner: Mutex::new(Inner { topics: topics.collect(), doomed: doomed.collect(), ..Inner::default() }),
         }
     }
@@ -81,11 +96,13 @@ impl Segments {
         if let Some(files) = inner.files.get(&at) {
             return Ok(Some(files.clone()));
         }
-        let Some((name, ends)) = inner.topics.get(at.topic.0 as usize) else { return Ok(None) };
-        let Some(end) = ends.get(at.partition as usize).copied() else { return Ok(None) };
+        let Some((name, known)) = inner.topics.get(at.topic.0 as usize) else { return Ok(None) };
+        let Some(known) = known.get(at.partition as usize).copied() else { return Ok(None) };
         let dir = self.dir.join(directory_name(name, at.partition));
         let files = Arc::new(PartitionFiles::open(self.open.clone(), dir, self.config)?);
-        files.truncate_to(end)?;
+        files.truncate_to(known.end)?;
+        // A power cut may have brought back what was removed: unlinked names are durable only with their directory.
+        files.delete_below(known.floor.cast_signed())?;
         inner.doubtful.insert(at);
         inner.files.insert(at, files.clone());
         Ok(Some(files))
@@ -99,12 +116,12 @@ impl Segments {
         for effect in effects {
             match effect {
                 Effect::Topic { dir, partitions, .. } => {
-                    let ends = vec![LogEnd::empty_at(0); *partitions as usize];
-                    self.lock().topics.push((dir.clone(), ends));
+                    let known = vec![Known::default(); *partitions as usize];
+                    self.lock().topics.push((dir.clone(), known));
                 }
                 Effect::Partitions { topic, partitions } => {
-                    if let Some((_, ends)) = self.lock().topics.get_mut(topic.0 as usize) {
-                        ends.resize(*partitions as usize, LogEnd::empty_at(0));
+                    if let Some((_, known)) = self.lock().topics.get_mut(topic.0 as usize) {
+                        known.resize(*partitions as usize, Known::default());
                     }
                 }
                 Effect::TopicDeleted { topic } => {
@@ -135,8 +152,8 @@ impl Segments {
         inner.files.retain(|at, _| at.topic != topic);
         inner.dirty.retain(|at, _| at.topic != topic);
         inner.doubtful.retain(|at| at.topic != topic);
-        if let Some((name, ends)) = inner.topics.get_mut(topic.0 as usize) {
-            let partitions = std::mem::take(ends).len() as u32;
+        if let Some((name, known)) = inner.topics.get_mut(topic.0 as usize) {
+            let partitions = std::mem::take(known).len() as u32;
             let dirs = (0..partitions).map(|partition| self.dir.join(directory_name(name, partition)));
             inner.doomed.extend(dirs);
         }
@@ -145,6 +162,8 @@ impl Segments {
     /// Removes the directories of deleted topics. Only behind a base image that knows of the deletion: a replay from an older
     /// one writes to them.
     pub(crate) fn remove_doomed(&self, crash: &CrashPoints) -> Result<(), SegmentError> {
+        // The janitor may be in one of them: they go next time.
+        let Ok(_alone) = self.janitor.try_lock() else { return Ok(()) };
         let doomed = std::mem::take(&mut self.lock().doomed);
         let files = &self.platform_files;
         for dir in &doomed {
@@ -164,6 +183,11 @@ impl Segments {
             files.sync_dir(&self.dir).at("sync", &self.dir)?;
         }
         Ok(())
+    }
+
+    /// Whoever changes files beside the log's own tasks holds this, and looks for the partition behind it.
+    pub(crate) fn at_work(&self) -> MutexGuard<'_, ()> {
+        self.janitor.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Syncs everything written so far: log files, indexes, names.

@@ -333,3 +333,82 @@ fn junk_behind_the_aborts_is_cut_and_a_damaged_abort_is_an_error() {
     again.truncate_to(rolled).expect("the active segment is fine");
     assert!(matches!(again.aborted(0, i64::MAX), Err(SegmentError::Corrupt { position: 3_400, .. })));
 }
+
+/// Two sealed segments with aborts and the active one with more of them.
+fn with_aborts(dir: &Dir) -> (LogEnd, Vec<AbortedTxn>, Vec<i64>) {
+    let files = dir.open(ONE_SEGMENT);
+    let mut all = Vec::new();
+    for segment in 0..3 {
+        let mut end = fill(&files, 0..4).last().map(|_| files.end().expect("known")).expect("some");
+        for n in 0..5 {
+            let producer_id = segment * 10 + n;
+            let mut marker = control_batch(ControlKind::Abort, producer_id, 0, 0, 1);
+            assign(&mut marker, end.next_offset, 0);
+            let last_offset = end.next_offset;
+            end = files.write(end.position(), &[IoSlice::new(&marker)]).expect("written");
+            let (first_offset, last_stable_offset) = (last_offset - 2, last_offset + 1);
+            let aborted = AbortedTxn { producer_id, first_offset, last_offset, last_stable_offset };
+            files.append_abort(aborted).expect("recorded");
+            all.push(aborted);
+        }
+        if segment < 2 {
+            files.roll(end.next_offset, b"producers").expect("rolled");
+        }
+    }
+    files.close().expect("synced");
+    (files.end().expect("known"), all, files.segment_bases())
+}
+
+#[test]
+fn any_flipped_bit_of_a_transaction_index_or_of_its_checksums_is_told_and_never_read() {
+    let dir = Dir::new();
+    let (end, all, bases) = with_aborts(&dir);
+    let whole = |dir: &Dir| {
+        let files = dir.reopen(ONE_SEGMENT);
+        files.truncate_to(end).and_then(|()| files.aborted(0, i64::MAX))
+    };
+    assert_eq!(whole(&dir).expect("whole"), all);
+    for base in bases {
+        for suffix in ["txnindex", "txnsum"] {
+            let name = format!("{base:020}.{suffix}");
+            let good = dir.read(&name);
+            for bit in 0..good.len() * 8 {
+                let mut flipped = good.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                dir.write(&name, &flipped);
+                let told = whole(&dir).expect_err("told").to_string();
+                assert!(told.contains(&name), "bit {bit} of {name}: {told}");
+            }
+            dir.write(&name, &good);
+            // A file that ends early is told as well.
+            for kept in [0, good.len() - 1] {
+                dir.write(&name, &good[..kept]);
+                assert!(whole(&dir).is_err(), "{kept} bytes of {name}");
+                dir.write(&name, &good);
+            }
+        }
+        let name = format!("{base:020}.txnindex");
+        let good = dir.read(&name);
+        OsFiles.remove_file(&dir.path().join(&name)).expect("removed");
+        assert!(whole(&dir).is_err(), "{name} is missing");
+        dir.write(&name, &good);
+    }
+    assert_eq!(whole(&dir).expect("whole again"), all);
+}
+
+#[test]
+fn an_index_from_before_there_were_checksums_is_read_and_the_active_one_gets_them() {
+    let dir = Dir::new();
+    let (end, all, bases) = with_aborts(&dir);
+    let sums = |base: i64| format!("{base:020}.txnsum");
+    let of_active = dir.read(&sums(end.segment_base));
+    for base in &bases {
+        OsFiles.remove_file(&dir.path().join(sums(*base))).expect("removed");
+    }
+    let files = dir.reopen(ONE_SEGMENT);
+    files.truncate_to(end).expect("opened");
+    assert_eq!(files.aborted(0, i64::MAX).expect("readable"), all);
+    files.close().expect("synced");
+    assert_eq!(dir.read(&sums(end.segment_base)), of_active);
+    assert!(dir.names().iter().all(|name| *name != sums(bases[0])), "sealed segments stay as they are");
+}

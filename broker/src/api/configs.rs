@@ -1,13 +1,16 @@
 //! Settings: `DescribeConfigs`, `AlterConfigs`, `IncrementalAlterConfigs`.
 //!
-//! The settings of a topic are kept by the log, which acts on none of them yet: there is neither retention nor compaction.
-//! Only names and values that Kafka knows are taken, so that a mistyped one is heard of. Those of the server can be read.
+//! The settings of a topic are kept by the log, which acts on those of cleanup, retention, segments and compaction; the others can
+//! have one value only, or say what holds anyway. Only names and values that Kafka knows are taken, so that a mistyped one is
+//! heard of. Those of the server can be read.
 
 use std::collections::BTreeMap;
 
 use cutwater_partition_log::TopicError;
 use kafka_protocol::ResponseError;
-use kafka_protocol::messages::describe_configs_response::{DescribeConfigsResourceResult, DescribeConfigsResult};
+use kafka_protocol::messages::describe_configs_response::{
+    DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
+};
 use kafka_protocol::messages::{
     AlterConfigsRequest, AlterConfigsResponse, DescribeConfigsRequest, DescribeConfigsResponse,
     IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, alter_configs_response,
@@ -88,7 +91,7 @@ pub(super) fn describe(call: &Call<'_>, request: DescribeConfigsRequest) -> Desc
             TOPIC if call.service.log.topic(&asked.resource_name).is_none() => {
                 Err((ResponseError::UnknownTopicOrPartition, "there is no such topic".to_string()))
             }
-            TOPIC => Ok(of_topic_settings(&call.service.log.topic_settings(&asked.resource_name))),
+            TOPIC => Ok(of_topic_settings(call, &asked.resource_name, request.include_synonyms)),
             BROKER if asked.resource_name.is_empty() || *asked.resource_name == NODE.0.to_string() => {
                 Ok(of_server(call))
             }
@@ -119,18 +122,42 @@ fn one(name: &str, value: String, source: i8, kind: i8) -> DescribeConfigsResour
         .with_config_type(kind)
 }
 
-fn of_topic_settings(set: &BTreeMap<String, String>) -> Vec<DescribeConfigsResourceResult> {
-    let all = SETTINGS.iter().map(|(name, default, kind)| {
+/// What a setting is where the topic doesn't say: some come with how the log was opened.
+fn default_of(call: &Call<'_>, name: &str, default: &str) -> String {
+    let limits = call.service.log.limits();
+    match name {
+        "segment.bytes" => limits.segment_bytes.to_string(),
+        "index.interval.bytes" => limits.index_interval_bytes.to_string(),
+        "max.message.bytes" => limits.batch_bytes_max.to_string(),
+        _ => default.to_string(),
+    }
+}
+
+/// Every setting of a topic with its value and where that comes from.
+pub(super) fn effective(call: &Call<'_>, topic: &str) -> Vec<(&'static str, String, i8)> {
+    let set = call.service.log.topic_settings(topic);
+    let one = |(name, default, _): &(&'static str, &str, Kind)| match set.get(*name) {
+        Some(value) => (*name, value.clone(), SET_FOR_TOPIC),
+        None => (*name, default_of(call, name, default), DEFAULT),
+    };
+    SETTINGS.iter().map(one).collect()
+}
+
+fn of_topic_settings(call: &Call<'_>, topic: &str, synonyms: bool) -> Vec<DescribeConfigsResourceResult> {
+    let all = SETTINGS.iter().zip(effective(call, topic)).map(|((name, default, kind), (_, value, source))| {
         let kind = match kind {
             Kind::Number { .. } => LONG,
             Kind::Flag => BOOLEAN,
             Kind::Ratio | Kind::OneOf(_) => STRING,
             Kind::AllOf(_) => LIST,
         };
-        match set.get(*name) {
-            Some(value) => one(name, value.clone(), SET_FOR_TOPIC, kind),
-            None => one(name, (*default).to_string(), DEFAULT, kind),
-        }
+        let synonym = |value: String, source: i8| {
+            DescribeConfigsSynonym::default().with_name(text(*name)).with_value(Some(text(value))).with_source(source)
+        };
+        let own = (source == SET_FOR_TOPIC).then(|| synonym(value.clone(), SET_FOR_TOPIC));
+        let also = own.into_iter().chain([synonym(default_of(call, name, default), DEFAULT)]);
+        let config = one(name, value, source, kind);
+        if synonyms { config.with_synonyms(also.collect()) } else { config }
     });
     all.collect()
 }
@@ -142,6 +169,8 @@ fn of_server(call: &Call<'_>) -> Vec<DescribeConfigsResourceResult> {
         ("auto.create.topics.enable", options.auto_create_topics.to_string(), BOOLEAN),
         ("broker.id", NODE.0.to_string(), LONG),
         ("default.replication.factor", "1".to_string(), LONG),
+        ("log.cleaner.dedupe.buffer.size", limits.compaction_map_bytes.to_string(), LONG),
+        ("log.retention.check.interval.ms", limits.janitor_every.as_millis().to_string(), LONG),
         ("group.initial.rebalance.delay.ms", options.group_initial_delay.as_millis().to_string(), LONG),
         ("message.max.bytes", limits.batch_bytes_max.to_string(), LONG),
         ("num.partitions", options.default_partitions.to_string(), LONG),

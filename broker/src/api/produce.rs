@@ -4,6 +4,7 @@
 //! the connection goes on reading. So several requests of one connection share one write to the disk.
 
 use bytes::Bytes;
+use cutwater_partition_log::batch::{Limits, records};
 use cutwater_partition_log::{AppendError, AppendTicket, Topic};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
@@ -66,9 +67,19 @@ fn append(
     let topic = topic.ok_or_else(unknown)?;
     let partition = u32::try_from(partition).map_err(|_| unknown())?;
     let batch = records.unwrap_or_default().to_vec();
+    if call.service.log.cleanup(topic.id).compact && lacks_keys(&batch) {
+        let why = "a record of a compacted topic needs a key: nothing could ever replace it";
+        return Err((ResponseError::InvalidRecord, why.to_string()));
+    }
     // From version 12 on a batch brings its partition into the transaction by itself (KIP-890).
     let implicit = call.version() >= 12;
     call.service.log.append_from_client(topic.id, partition, batch, id, implicit).map_err(|e| refused(&e))
+}
+
+/// Whether a record has no key. What can't be read the log refuses itself.
+fn lacks_keys(batch: &[u8]) -> bool {
+    let opened = records(batch, &Limits::DEFAULT);
+    opened.is_ok_and(|all| all.iter().any(|record| record.is_ok_and(|record| record.key.is_none())))
 }
 
 fn refused(error: &AppendError) -> (ResponseError, String) {

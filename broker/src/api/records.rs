@@ -32,6 +32,10 @@ pub(super) fn delete(call: &Call<'_>, request: DeleteRecordsRequest) -> DeleteRe
             };
             let done = place(call, &asked.name, partition.partition_index).and_then(|at| {
                 let before = before.map_err(|_| ResponseError::OffsetOutOfRange)?;
+                // A compacted topic is a table: its oldest rows are no older than the others.
+                if !call.service.log.cleanup(at.topic).delete {
+                    return Err(ResponseError::PolicyViolation);
+                }
                 call.service.log.delete_records(at, before).map_err(|e: FetchError| of_fetch(&e))
             });
             let result = DeleteRecordsPartitionResult::default().with_partition_index(partition.partition_index);

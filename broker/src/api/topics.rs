@@ -3,7 +3,7 @@
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
-use kafka_protocol::messages::create_topics_response::CreatableTopicResult;
+use kafka_protocol::messages::create_topics_response::{CreatableTopicConfigs, CreatableTopicResult};
 use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
 use kafka_protocol::messages::{
     CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest,
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use cutwater_partition_log::TopicId;
 
 use super::{Call, configs};
-use crate::errors::{Answered, code, message, of_topic, with};
+use crate::errors::{Answered, code, message, of_topic, text, with};
 use crate::topic_ids;
 
 /// "As the server likes it" for partitions and replicas.
@@ -32,6 +32,7 @@ pub(super) fn create_topics(call: &Call<'_>, request: CreateTopicsRequest) -> Cr
             .with_configs(Some(Vec::new()));
         let result = match created {
             Ok(_) => result
+                .with_configs(Some(configs_of(call, &topic.name)))
                 .with_topic_id(topic_ids::uuid(id, &topic.name))
                 .with_num_partitions(partitions.cast_signed())
                 .with_replication_factor(REPLICAS),
@@ -40,6 +41,14 @@ pub(super) fn create_topics(call: &Call<'_>, request: CreateTopicsRequest) -> Cr
         result.with_name(topic.name)
     });
     CreateTopicsResponse::default().with_topics(topics.collect())
+}
+
+/// What the new topic's settings are (KIP-525).
+fn configs_of(call: &Call<'_>, topic: &TopicName) -> Vec<CreatableTopicConfigs> {
+    let one = |(name, value, source): (&str, String, i8)| {
+        CreatableTopicConfigs::default().with_name(text(name)).with_value(Some(text(value))).with_config_source(source)
+    };
+    configs::effective(call, topic).into_iter().map(one).collect()
 }
 
 /// The new topic and its partitions.

@@ -20,6 +20,7 @@ pub(super) fn page(service: &Arc<Service>, lags: &mut Lags, room: usize) -> Stri
     connections(&mut page, service);
     sessions(&mut page, service);
     log(&mut page, service);
+    janitor(&mut page, service);
     transactions(&mut page, service);
     // The short lists first: they say the most with the fewest series.
     let behind = behind(service, lags, room);
@@ -133,6 +134,30 @@ fn log(page: &mut Page, service: &Service) {
         page.family(name, Kind::Gauge, help);
         page.sample(&[], value);
     }
+}
+
+/// What retention and compaction have done.
+fn janitor(page: &mut Page, service: &Service) {
+    let tidied = service.log.tidied();
+    let counters = [
+        ("cutwater_log_janitor_passes_total", "Looks for what retention and compaction may take.", tidied.passes),
+        (
+            "cutwater_log_removed_segments_total",
+            "Segments removed below their partition's start.",
+            tidied.segments_removed,
+        ),
+        ("cutwater_log_removed_bytes_total", "Bytes of log files removed with them.", tidied.bytes_removed),
+        ("cutwater_log_compacted_segments_total", "Segments that compaction has replaced.", tidied.segments_compacted),
+        ("cutwater_log_compacted_bytes_total", "Bytes that compaction has given back.", tidied.bytes_compacted),
+        ("cutwater_log_compacted_records_total", "Records that compaction has taken away.", tidied.records_removed),
+    ];
+    for (name, help, value) in counters {
+        page.family(name, Kind::Counter, help);
+        page.sample(&[], value);
+    }
+    let help = "Partitions that the newest pass couldn't tidy; the log says why.";
+    page.family("cutwater_log_janitor_failed_partitions", Kind::Gauge, help);
+    page.sample(&[], tidied.failed.len() as u64);
 }
 
 /// Counts and ages by state and by whose they are.

@@ -26,6 +26,7 @@ pub mod verify;
 
 mod codec;
 mod record;
+pub(crate) mod rewrite;
 mod varint;
 
 pub use control::{ControlKind, control_batch, control_kind};

@@ -117,7 +117,9 @@ impl State {
             }
         }
         let next = partition.log_end.saturating_add(header.last_offset_delta.max(0).cast_unsigned().into()) + 1;
-        let full = partition.segment_bytes.saturating_add(bytes as u64) > u64::from(limits.segment_bytes);
+        let asked = self.topic(at.topic).and_then(|topic| topic.policy.segment_bytes);
+        let most = asked.unwrap_or(limits.segment_bytes);
+        let full = partition.segment_bytes.saturating_add(bytes as u64) > u64::from(most);
         let far = next - partition.segment_base > u64::from(i32::MAX.unsigned_abs());
         if partition.segment_bytes > 0 && (full || far) {
             before.push(Entry::Roll { at, base: partition.log_end });

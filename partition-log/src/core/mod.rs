@@ -33,6 +33,7 @@ use std::sync::Arc;
 use self::clients::{ClientState, Whose};
 use self::groups::Groups;
 use crate::owner::{OwnerId, TxnId};
+use crate::policy::TopicPolicy;
 use crate::producer::ProducerState;
 use crate::topic::{Topic, TopicId, TopicPartition};
 use crate::wal::frame::{Batch, ENDED_BYTES, MARKER_BYTES, Outcome};
@@ -74,6 +75,8 @@ pub(crate) struct TopicState {
     pub(crate) partitions: Vec<PartitionState>,
     /// Its settings, as whoever set them means them.
     pub(crate) settings: BTreeMap<String, String>,
+    /// What they ask of the log.
+    pub(crate) policy: TopicPolicy,
     /// When it is deleted: partitions that it had, whose directories go.
     pub(crate) gone: u32,
 }

@@ -13,6 +13,7 @@ use super::{Effect, PartitionState, State, TopicState};
 use crate::codec::{Cursor, Malformed, Put};
 use crate::config::LogLimits;
 use crate::error::TopicError;
+use crate::policy::TopicPolicy;
 use crate::topic::{TopicId, TopicPartition, check_name};
 use crate::wal::frame::Entry;
 
@@ -73,6 +74,13 @@ impl State {
         settings: Vec<(String, String)>,
         limits: &LogLimits,
     ) -> Result<Entry, TopicError> {
+        for (setting, value) in &settings {
+            crate::policy::check(setting, value).map_err(|expected| TopicError::Setting {
+                setting: setting.clone(),
+                value: value.clone(),
+                expected,
+            })?;
+        }
         let entry = Entry::Settings { topic: self.named(name)?.0, settings };
         if entry.encoded_bytes() > limits.end_bytes_max {
             return Err(TopicError::TooMany { what: "bytes of settings", limit: limits.end_bytes_max });
@@ -116,6 +124,7 @@ impl State {
         state.name.clear();
         state.partitions.clear();
         state.settings.clear();
+        state.policy = TopicPolicy::default();
         for txn in self.txns.values_mut() {
             txn.partitions.retain(|at, _| at.topic != topic);
             txn.declared.retain(|at| at.topic != topic);
@@ -160,6 +169,7 @@ impl State {
         let state = self.topics.get_mut(topic.0 as usize).filter(|state| !state.name.is_empty());
         let state = state.ok_or_else(|| inconsistent(format!("topic {topic} doesn't exist and gets settings")))?;
         state.settings = settings.iter().cloned().collect();
+        state.policy = TopicPolicy::of(&state.settings);
         Ok(())
     }
 
@@ -191,6 +201,7 @@ impl State {
             for _ in 0..cursor.len(8, "settings")? {
                 topic.settings.insert(cursor.string("setting")?, cursor.string("setting")?);
             }
+            topic.policy = TopicPolicy::of(&topic.settings);
         }
         Ok(())
     }

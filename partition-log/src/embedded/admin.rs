@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use cutwater_platform::WallTime;
+
 use super::Log;
-use crate::error::{FetchError, TopicError};
+use crate::error::{FetchError, TidyError, TopicError};
 use crate::group::GroupError;
+use crate::janitor::Tidied;
 use crate::offset::Offset;
+use crate::policy::Cleanup;
 use crate::topic::{TopicId, TopicPartition};
 use crate::wal::frame::Entry;
 
@@ -36,7 +40,7 @@ impl Log {
         })
     }
 
-    /// What is kept beside a topic; nothing for a topic that isn't there. The log itself acts on none of it.
+    /// What is kept beside a topic; nothing for a topic that isn't there. See [`Log::change_topic_settings`].
     pub fn topic_settings(&self, name: &str) -> BTreeMap<String, String> {
         let core = self.inner.shared.lock();
         let topic = core.state.names.get(name).and_then(|id| core.state.topic(*id));
@@ -45,8 +49,24 @@ impl Log {
 
     /// Changes what is kept beside a topic: `change` gets what there is, under the log's lock. Durable on return.
     ///
+    /// The log itself acts on these, by Kafka's names and meaning: `cleanup.policy`, `retention.ms`, `retention.bytes`,
+    /// `segment.bytes`, `segment.ms`, `delete.retention.ms`, `min.compaction.lag.ms`, `max.compaction.lag.ms` and
+    /// `min.cleanable.dirty.ratio`. Without them nothing is ever taken away; what they take, the janitor takes within
+    /// [`LogLimits::janitor_every`](crate::LogLimits::janitor_every), or [`Log::tidy`] at once.
+    ///
+    /// ```
+    /// use cutwater_partition_log::{Log, LogOptions};
+    /// # let dir = tempfile::tempdir()?;
+    /// let log = Log::open(&cutwater_platform::Platform::real(), dir.path(), LogOptions::default())?;
+    /// log.create_topic("flights", 1)?;
+    /// log.change_topic_settings("flights", |settings| {
+    ///     settings.insert("retention.ms".to_string(), "604800000".to_string()); // a week
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
-    /// There is no such topic, the settings are too long, or the log is down.
+    /// There is no such topic, a setting of these can't have such a value, they are too long, or the log is down.
     pub fn change_topic_settings(
         &self,
         name: &str,
@@ -63,8 +83,16 @@ impl Log {
         })
     }
 
+    /// How old records of a topic go; a topic that isn't there has the default.
+    pub fn cleanup(&self, topic: TopicId) -> Cleanup {
+        let core = self.inner.shared.lock();
+        let (delete, compact) = core.state.topic(topic).map_or((true, false), |t| (t.policy.delete, t.policy.compact));
+        Cleanup { delete, compact }
+    }
+
     /// Makes everything below `before` unreadable, for good; without it, everything up to the high watermark. Answers the
-    /// first offset that can be read then. Durable on return. The disk space comes back only with the topic's deletion.
+    /// first offset that can be read then. Durable on return. Whole segments below it go with the janitor's next pass, except
+    /// for what a transaction holds back.
     ///
     /// # Errors
     /// There is no such partition, `before` lies above the high watermark, or the log is down.
@@ -83,6 +111,21 @@ impl Log {
             }
             Ok(Offset(start.max(target.0)))
         })
+    }
+
+    /// Does now what the janitor does by itself every [`LogLimits::janitor_every`](crate::LogLimits::janitor_every), as if it
+    /// were `now`: takes away what retention doesn't keep and the files of what can't be read any more, and compacts. Answers what was done;
+    /// what is gone is gone on return, what isn't goes with a later pass.
+    ///
+    /// # Errors
+    /// The log is down. A partition that can't be tidied is no error but named in the answer.
+    pub fn tidy(&self, now: WallTime) -> Result<Tidied, TidyError> {
+        self.inner.shared.tidy(now.0)
+    }
+
+    /// What the janitor has done since the log was opened.
+    pub fn tidied(&self) -> Tidied {
+        self.inner.shared.tidied.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     /// Forgets offsets of a group; those that it doesn't have are fine. Durable on return.

@@ -87,7 +87,10 @@ impl Inner {
 
     fn stop(&self) {
         self.shared.lock().stop = true;
-        for task in [&self.shared.writer, &self.shared.materialiser].into_iter().filter_map(|task| task.get()) {
+        for task in [&self.shared.janitor, &self.shared.writer, &self.shared.materialiser]
+            .into_iter()
+            .filter_map(|task| task.get())
+        {
             // From a callback this runs on the task's own thread, which ends by itself then.
             if task.is_current() {
                 task.wake();

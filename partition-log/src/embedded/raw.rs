@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::consumer::{Isolation, end_of, fetch_error};
 use super::{Inner, Log};
+use crate::batch::BatchHeader;
 use crate::error::FetchError;
 use crate::offset::{Offset, PartitionOffsets};
 use crate::topic::TopicPartition;
@@ -36,6 +37,17 @@ impl RawFetch {
     pub fn bytes(&self) -> usize {
         self.buffers.iter().map(|buffer| buffer.len()).sum()
     }
+}
+
+/// Whether one of the batches has a record: compaction leaves some without.
+fn has_records(mut buffer: &[u8]) -> bool {
+    while let Ok(header) = BatchHeader::parse(buffer) {
+        if header.record_count > 0 {
+            return true;
+        }
+        buffer = buffer.get(header.total_bytes()..).unwrap_or_default();
+    }
+    false
 }
 
 /// Waits for news of some partitions.
@@ -97,8 +109,15 @@ impl Log {
                 let error = |error| fetch_error(at, from.0, error);
                 // Its topic may have been deleted meanwhile.
                 let files = shared.segments.find(at).map_err(error)?.ok_or(FetchError::UnknownPartition { at })?;
-                let read = files.read(from.0.cast_signed(), max_bytes, bound.0.cast_signed());
-                let buffer: Batch = Arc::new(read.map_err(error)?);
+                let mut read = files.read(from.0.cast_signed(), max_bytes, bound.0.cast_signed()).map_err(error)?;
+                // Clients take an answer without any record for one that was cut off (librdkafka asks for more and more bytes).
+                while let Some(next) = end_of(&read).filter(|next| *next < bound.0 && !has_records(&read)) {
+                    let more = files.read_into(next.cast_signed(), max_bytes, bound.0.cast_signed(), &mut read);
+                    if more.map_err(error)? == 0 {
+                        break;
+                    }
+                }
+                let buffer: Batch = Arc::new(read);
                 if isolation == Isolation::ReadCommitted {
                     let end = end_of(&buffer).unwrap_or(bound.0);
                     aborted.extend(shared.segments.aborted(at, from.0, end).map_err(error)?);

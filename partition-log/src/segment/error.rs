@@ -87,6 +87,14 @@ pub enum SegmentError {
         /// Where the batch would lie.
         position: u64,
     },
+    /// The keys of a single batch are more than compaction may remember.
+    #[error("the keys of the batch at offset {offset} don't fit the {limit} bytes of `compaction_map_bytes`: raise it")]
+    KeysDontFit {
+        /// The batch.
+        offset: i64,
+        /// The limit.
+        limit: usize,
+    },
     /// What should be written isn't a batch.
     #[error("batch {index} of the write is no batch: {source}")]
     NotABatch {

@@ -6,6 +6,7 @@
 //!   00000000000000000000.index      which offset lies where, one entry per 4 KiB; derived from the log file
 //!   00000000000000000000.timeindex  how young the records are up to where; derived as well
 //!   00000000000000000000.txnindex   transactions aborted here; only if there are any
+//!   00000000000000000000.txnsum     its checksums, a file of ours
 //!   00000000000000000042.snapshot   the producers up to the segment's first offset; not of the first segment
 //! ```
 //!
@@ -13,7 +14,7 @@
 //! before the write-ahead log forgets what they hold. `docs/formats/segment.md` has the byte tables.
 //!
 //! Reading order: [`partition_files`] (open, write, roll), [`read`](PartitionFiles::read), [`recover`] (ends, cuts,
-//! scans), `times` (by time), [`sync`], [`offset_index`], [`time_index`], [`transaction_index`], `walk` (from batch to batch), [`open_files`] (bounded
+//! scans), `times` (by time), [`sync`], [`offset_index`], [`time_index`], [`transaction_index`], `abort_sums`, `walk` (from batch to batch), [`open_files`] (bounded
 //! descriptors).
 //!
 //! Promises:
@@ -38,8 +39,12 @@ pub mod sync;
 pub mod time_index;
 pub mod transaction_index;
 
+mod abort_sums;
+mod aborts;
 mod names;
 mod read;
+mod replace;
+mod retain;
 mod times;
 mod walk;
 
@@ -47,6 +52,8 @@ pub use error::SegmentError;
 pub use open_files::OpenFiles;
 pub use partition_files::PartitionFiles;
 pub use recover::{ScanReport, ScanStop};
+pub(crate) use replace::Replacement;
+pub(crate) use retain::EachError;
 pub use transaction_index::AbortedTxn;
 
 use crate::batch::Limits;

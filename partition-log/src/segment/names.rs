@@ -15,10 +15,13 @@ pub(crate) enum Kind {
     Aborts,
     /// The partition's producers up to its first offset.
     Producers,
+    /// What vouches for the aborted transactions.
+    AbortSums,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 5] = [Kind::Log, Kind::Index, Kind::Times, Kind::Aborts, Kind::Producers];
+    pub(crate) const ALL: [Kind; 6] =
+        [Kind::Log, Kind::Index, Kind::Times, Kind::Aborts, Kind::Producers, Kind::AbortSums];
 
     fn suffix(self) -> &'static str {
         match self {
@@ -27,6 +30,7 @@ impl Kind {
             Kind::Times => "timeindex",
             Kind::Aborts => "txnindex",
             Kind::Producers => "snapshot",
+            Kind::AbortSums => "txnsum",
         }
     }
 }

@@ -137,6 +137,13 @@ impl OpenFiles {
         Ok(handle)
     }
 
+    /// A file that has no key, for one use.
+    pub(crate) fn unshared(&self, path: &Path, how: Open) -> Result<Arc<Handle>, SegmentError> {
+        let file = self.files.open(path, how).at("open", path)?;
+        let (path, poisoned) = (path.to_path_buf(), self.poisoned.clone());
+        Ok(Arc::new(Handle { file, path, dirty: AtomicBool::new(false), poisoned }))
+    }
+
     /// Closes a file that has been removed or replaced.
     pub(crate) fn forget(&self, key: FileKey) {
         self.table().remove(key);

@@ -5,7 +5,7 @@
 
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use cutwater_platform::{IoContext, Open};
 
@@ -13,9 +13,9 @@ use super::names::{self, Kind};
 use super::offset_index::{ENTRY_BYTES, OffsetIndex};
 use super::open_files::{Handle, OpenFiles};
 use super::time_index::{self, TimeIndex};
-use super::transaction_index::{self, AbortedTxn};
 use super::{INDEX_MAX, LogEnd, Position, SegmentConfig, SegmentError};
 use crate::batch::BatchHeader;
+use crate::retention::SegmentFacts;
 
 /// The segment files of one partition.
 #[derive(Debug)]
@@ -26,6 +26,9 @@ pub struct PartitionFiles {
     pub(super) config: SegmentConfig,
     /// Held by whoever changes files.
     pub(super) writer: Mutex<()>,
+    /// Read by whoever reads segments, written by whoever takes segments away or puts others in their place. Taken before
+    /// `writer`, never inside it.
+    layout: RwLock<()>,
     /// Held by whoever builds an index anew.
     pub(super) rebuilding: Mutex<()>,
     state: Mutex<State>,
@@ -58,11 +61,14 @@ pub(super) struct Segment {
     /// Bytes of its log file, once it is sealed and somebody has looked.
     pub(super) sealed_bytes: Option<u64>,
     pub(super) aborts: Aborts,
+    /// What retention wants to know, once it is sealed and somebody has looked.
+    pub(super) facts: Option<SegmentFacts>,
     /// Bytes of the log file that no sync has covered. Cutting counts as one byte.
     pub(super) dirty_bytes: u64,
     pub(super) index_dirty: bool,
     pub(super) times_dirty: bool,
     pub(super) aborts_dirty: bool,
+    pub(super) sums_dirty: bool,
     pub(super) producers_dirty: bool,
 }
 
@@ -79,7 +85,7 @@ pub(super) enum Aborts {
 
 impl Segment {
     pub(super) fn has_dirty_side_files(&self) -> bool {
-        self.index_dirty || self.times_dirty || self.aborts_dirty || self.producers_dirty
+        self.index_dirty || self.times_dirty || self.aborts_dirty || self.sums_dirty || self.producers_dirty
     }
 
     pub(super) fn new(base: i64, aborts: Aborts) -> Segment {
@@ -87,10 +93,12 @@ impl Segment {
             base,
             sealed_bytes: None,
             aborts,
+            facts: None,
             dirty_bytes: 0,
             index_dirty: false,
             times_dirty: false,
             aborts_dirty: false,
+            sums_dirty: false,
             producers_dirty: false,
         }
     }
@@ -110,13 +118,7 @@ impl PartitionFiles {
         config: SegmentConfig,
     ) -> Result<PartitionFiles, SegmentError> {
         let dir = dir.into();
-        let names = names_in(&open, &dir)?;
-        let mut segments: Vec<Segment> = Vec::new();
-        for &(base, _) in names.iter().filter(|(_, kind)| *kind == Kind::Log) {
-            let aborts = if names.contains(&(base, Kind::Aborts)) { Aborts::Unread } else { Aborts::None };
-            segments.push(Segment::new(base, aborts));
-        }
-        segments.sort_by_key(|segment| segment.base);
+        let segments = segments_in(&open, &dir)?;
         let id = open.next_partition();
         let state = State {
             segments,
@@ -135,6 +137,7 @@ impl PartitionFiles {
             dir,
             config,
             writer: Mutex::default(),
+            layout: RwLock::default(),
             rebuilding: Mutex::default(),
             state: Mutex::new(state),
         })
@@ -238,74 +241,9 @@ impl PartitionFiles {
         Ok(rolled)
     }
 
-    /// Records an aborted transaction in the segment that holds its marker. Write the marker first.
-    ///
-    /// # Errors
-    /// Its marker isn't in the files, or not behind the marker of the abort before it; the system's.
-    ///
-    /// # Panics
-    /// If the entry is one that no transaction can have.
-    pub fn append_abort(&self, aborted: AbortedTxn) -> Result<(), SegmentError> {
-        let bytes = aborted.to_bytes();
-        assert!(AbortedTxn::from_bytes(&bytes) == Some(aborted), "no transaction is like {aborted:?}");
-        let _writer = self.lock_writer();
-        let end = self.writable_end()?;
-        let order = |expected| SegmentError::Order { what: "an abort", expected, found: aborted.last_offset };
-        if aborted.last_offset >= end.next_offset {
-            return Err(order(end.next_offset - 1));
-        }
-        let (place, base) = {
-            let state = self.state();
-            let place = state.floor_segment(aborted.last_offset);
-            let place = place.ok_or(order(state.segments.first().map_or(0, |segment| segment.base)))?;
-            (place, state.segments[place].base)
-        };
-        let handle = self.handle(base, Kind::Aborts, Open::Create)?;
-        let entries = transaction_index::count(&handle)?;
-        if let Some(last) = entries.checked_sub(1) {
-            let last = transaction_index::entry(&handle, last)?.last_offset;
-            if last >= aborted.last_offset {
-                return Err(order(last + 1));
-            }
-        }
-        let position = entries * transaction_index::ENTRY_BYTES as u64;
-        handle.for_writing().write_all_at(&bytes, position).at("write", &handle.path)?;
-        let mut state = self.state();
-        state.names_dirty |= state.segments[place].aborts == Aborts::None;
-        state.segments[place].aborts = Aborts::Entries(entries + 1);
-        state.segments[place].aborts_dirty = true;
-        Ok(())
-    }
-
-    /// Removes whole segments that hold nothing at or above `log_start`, never the active one; answers how many.
-    ///
-    /// Readers that are in one of them get [`SegmentError::OutOfRange`].
-    ///
-    /// # Errors
-    /// The end isn't known; the system's. What was removed before the error stays removed.
-    pub fn delete_below(&self, log_start: i64) -> Result<usize, SegmentError> {
-        let _writer = self.lock_writer();
-        let end = self.writable_end()?;
-        let mut removed = 0;
-        loop {
-            let victim = {
-                let mut state = self.state();
-                let next = state.segments.get(1).map_or(end.segment_base, |segment| segment.base);
-                let first = state.segments.first().map(|segment| segment.base);
-                let victim = first.filter(|&base| base != end.segment_base && next <= log_start);
-                let Some(victim) = victim else { return Ok(removed) };
-                state.segments.remove(0);
-                state.names_dirty = true;
-                victim
-            };
-            self.remove_segment(victim)?;
-            removed += 1;
-        }
-    }
-
     pub(super) fn remove_segment(&self, base: i64) -> Result<(), SegmentError> {
         // The log file last: without it the others are orphans that the next opening removes.
-        for kind in [Kind::Index, Kind::Times, Kind::Aborts, Kind::Producers, Kind::Log] {
+        for kind in [Kind::Index, Kind::Times, Kind::AbortSums, Kind::Aborts, Kind::Producers, Kind::Log] {
             self.open.remove(self.key(base, kind), &self.path(base, kind))?;
         }
         Ok(())
@@ -392,7 +330,7 @@ impl PartitionFiles {
                 handle.for_writing().set_len(0).at("empty", &handle.path)?;
             }
         }
-        for kind in [Kind::Aborts, Kind::Producers] {
+        for kind in [Kind::AbortSums, Kind::Aborts, Kind::Producers] {
             self.open.remove(self.key(base, kind), &self.path(base, kind))?;
         }
         Ok(())
@@ -418,6 +356,16 @@ impl PartitionFiles {
         self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// Segments stay where they are while this is held.
+    pub(super) fn read_layout(&self) -> RwLockReadGuard<'_, ()> {
+        self.layout.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody reads segments while this is held.
+    pub(super) fn change_layout(&self) -> RwLockWriteGuard<'_, ()> {
+        self.layout.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn known_end(&self, state: &State) -> Result<LogEnd, SegmentError> {
         state.end.ok_or_else(|| SegmentError::EndUnknown { path: self.dir.clone() })
     }
@@ -426,7 +374,7 @@ impl PartitionFiles {
         if self.open.is_poisoned() { Err(SegmentError::Poisoned { path: self.dir.clone() }) } else { Ok(()) }
     }
 
-    fn writable_end(&self) -> Result<LogEnd, SegmentError> {
+    pub(super) fn writable_end(&self) -> Result<LogEnd, SegmentError> {
         self.refuse_if_poisoned()?;
         self.end()
     }
@@ -449,6 +397,19 @@ impl State {
     pub(super) fn floor_segment(&self, offset: i64) -> Option<usize> {
         self.segments.partition_point(|segment| segment.base <= offset).checked_sub(1)
     }
+}
+
+/// The segments that a directory names, in order.
+pub(super) fn segments_in(open: &OpenFiles, dir: &Path) -> Result<Vec<Segment>, SegmentError> {
+    let names = names_in(open, dir)?;
+    let mut segments: Vec<Segment> = Vec::new();
+    for &(base, _) in names.iter().filter(|(_, kind)| *kind == Kind::Log) {
+        let any = [Kind::Aborts, Kind::AbortSums].iter().any(|kind| names.contains(&(base, *kind)));
+        let aborts = if any { Aborts::Unread } else { Aborts::None };
+        segments.push(Segment::new(base, aborts));
+    }
+    segments.sort_by_key(|segment| segment.base);
+    Ok(segments)
 }
 
 /// The segment files that a directory names; none when it doesn't exist.

@@ -4,8 +4,7 @@ use cutwater_platform::{IoContext, Open};
 
 use super::names::Kind;
 use super::offset_index::{self, IndexEntry};
-use super::partition_files::{Aborts, PartitionFiles};
-use super::transaction_index::{self, AbortedTxn};
+use super::partition_files::PartitionFiles;
 use super::walk::{Doubt, Found, Indexes, Walk, damaged};
 use super::{ANY_SIZE, LogEnd, SegmentError};
 use crate::batch::verify_stored;
@@ -47,6 +46,7 @@ impl PartitionFiles {
         below_offset: i64,
         out: &mut Vec<u8>,
     ) -> Result<usize, SegmentError> {
+        let _layout = self.read_layout();
         let before = out.len();
         let appended = self.read_place(from_offset, max_bytes, below_offset, out);
         match appended {
@@ -103,33 +103,6 @@ impl PartitionFiles {
         }
         out.truncate(start + used);
         Ok(used)
-    }
-
-    /// The transactions that a reader of the offsets [`from`, `upper`) must leave out because they were aborted, by the
-    /// order of their markers. Looks on into later segments as far as needed.
-    ///
-    /// # Errors
-    /// A damaged file; the system's.
-    pub fn aborted(&self, from: i64, upper: i64) -> Result<Vec<AbortedTxn>, SegmentError> {
-        let with_aborts: Vec<(i64, Aborts)> = {
-            let state = self.state();
-            self.known_end(&state)?;
-            let first = state.floor_segment(from).unwrap_or(0);
-            let later = state.segments.iter().skip(first).filter(|segment| segment.aborts != Aborts::None);
-            later.map(|segment| (segment.base, segment.aborts)).collect()
-        };
-        let mut found = Vec::new();
-        for (base, aborts) in with_aborts {
-            let handle = self.handle(base, Kind::Aborts, Open::Write)?;
-            let entries = match aborts {
-                Aborts::Entries(entries) => entries,
-                Aborts::None | Aborts::Unread => transaction_index::count(&handle)?,
-            };
-            if transaction_index::search(&handle, entries, from, upper, &mut found)? {
-                break;
-            }
-        }
-        Ok(found)
     }
 
     /// Where `offset` is to be looked for; `None` when the files end at or before it.

@@ -13,7 +13,7 @@ use cutwater_platform::{IoContext, Open};
 use super::names::Kind;
 use super::offset_index::{ENTRY_BYTES, OffsetIndex};
 use super::open_files::Handle;
-use super::partition_files::{Aborts, PartitionFiles, names_in};
+use super::partition_files::{Aborts, PartitionFiles, names_in, segments_in};
 use super::time_index::{self, TimeIndex};
 use super::walk::{Doubt, Indexes, Walk, read_index};
 use super::{ANY_SIZE, LogEnd, SegmentError, names, transaction_index};
@@ -63,6 +63,12 @@ impl PartitionFiles {
     pub fn truncate_to(&self, end: LogEnd) -> Result<(), SegmentError> {
         let _writer = self.lock_writer();
         self.refuse_if_poisoned()?;
+        if self.finish_replacements()? {
+            let segments = segments_in(&self.open, &self.dir)?;
+            let mut state = self.state();
+            state.segments = segments;
+            state.names_dirty = true;
+        }
         self.remove_beyond(end)?;
         self.cut_log(end)?;
         self.look_up_to(end)?;
@@ -173,7 +179,7 @@ impl PartitionFiles {
                 let what = format!("offset {} was expected to be next here, {next} is", end.next_offset);
                 return Err(walk.damaged(end.segment_position, &what));
             }
-            aborts = self.believable_aborts(end)?;
+            aborts = self.aborts_up_to(end)?;
         } else if end.segment_position > 0 || end.next_offset != end.segment_base {
             let path = self.path(end.segment_base, Kind::Log);
             return Err(SegmentError::Lost { path, expected: end.segment_position, found: 0 });
@@ -237,14 +243,6 @@ impl PartitionFiles {
         }
     }
 
-    fn believable_aborts(&self, end: LogEnd) -> Result<Aborts, SegmentError> {
-        match self.handle(end.segment_base, Kind::Aborts, Open::Write) {
-            Ok(handle) => Ok(Aborts::Entries(transaction_index::believable(&handle, end.next_offset)?)),
-            Err(SegmentError::Io(e)) if e.source.kind() == std::io::ErrorKind::NotFound => Ok(Aborts::None),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Cuts the active segment's index files to what is believed of them.
     fn cut_indexes(&self) -> Result<(), SegmentError> {
         let (base, flushed, times, aborts) = {
@@ -255,19 +253,22 @@ impl PartitionFiles {
         let cut_index = self.cut(base, Kind::Index, (flushed * ENTRY_BYTES) as u64)?;
         let cut_times = self.cut(base, Kind::Times, (times * time_index::ENTRY_BYTES) as u64)?;
         let mut cut_aborts = false;
+        let mut cut_sums = false;
         if let Aborts::Entries(entries) = aborts {
             cut_aborts = self.cut(base, Kind::Aborts, entries * transaction_index::ENTRY_BYTES as u64)?;
+            cut_sums = self.cut_sums(base, entries)?;
         }
         if let Some(active) = self.state().segments.last_mut() {
             active.index_dirty |= cut_index;
             active.times_dirty |= cut_times;
             active.aborts_dirty |= cut_aborts;
+            active.sums_dirty |= cut_sums;
         }
         Ok(())
     }
 
     /// Cuts a file if it is longer; true if so. A missing one isn't.
-    fn cut(&self, base: i64, kind: Kind, len: u64) -> Result<bool, SegmentError> {
+    pub(super) fn cut(&self, base: i64, kind: Kind, len: u64) -> Result<bool, SegmentError> {
         let handle = match self.handle(base, kind, Open::Write) {
             Err(SegmentError::Io(e)) if e.source.kind() == std::io::ErrorKind::NotFound => return Ok(false),
             other => other?,

@@ -116,6 +116,7 @@ impl PartitionFiles {
             add(std::mem::take(&mut segment.times_dirty), Kind::Times);
             add(std::mem::take(&mut segment.producers_dirty), Kind::Producers);
             add(std::mem::take(&mut segment.aborts_dirty), Kind::Aborts);
+            add(std::mem::take(&mut segment.sums_dirty), Kind::AbortSums);
             add(std::mem::take(&mut segment.dirty_bytes) > 0, Kind::Log);
         }
         dirty

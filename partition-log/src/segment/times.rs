@@ -21,6 +21,7 @@ impl PartitionFiles {
     /// # Errors
     /// A damaged file; the system's.
     pub fn first_at_or_after(&self, timestamp_ms: i64, below_offset: i64) -> Result<Option<(i64, i64)>, SegmentError> {
+        let _layout = self.read_layout();
         for base in self.segment_bases().into_iter().take_while(|base| *base < below_offset) {
             let Some(place) = self.place(base)? else { break };
             if self.largest(&place)?.is_none_or(|largest| largest.timestamp_ms < timestamp_ms) {
@@ -47,6 +48,7 @@ impl PartitionFiles {
     /// # Errors
     /// The system's.
     pub fn log_bytes(&self) -> Result<u64, SegmentError> {
+        let _layout = self.read_layout();
         let mut bytes = 0;
         for base in self.segment_bases() {
             bytes += match self.place(base) {
@@ -64,6 +66,7 @@ impl PartitionFiles {
     /// # Errors
     /// A damaged file; the system's.
     pub fn largest_timestamp(&self, below_offset: i64) -> Result<Option<i64>, SegmentError> {
+        let _layout = self.read_layout();
         let mut largest: Option<i64> = None;
         for base in self.segment_bases().into_iter().take_while(|base| *base < below_offset) {
             let Some(place) = self.place(base)? else { break };
@@ -136,7 +139,7 @@ impl PartitionFiles {
     }
 
     /// The largest timestamp of a whole segment.
-    fn largest(&self, place: &Place) -> Result<Option<TimeEntry>, SegmentError> {
+    pub(super) fn largest(&self, place: &Place) -> Result<Option<TimeEntry>, SegmentError> {
         self.time_entry(place, |times| times.largest, |_| true)
     }
 
