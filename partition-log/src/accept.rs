@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Duration;
 
-use cutwater_platform::{Completion, Platform, TaskHandle};
+use cutwater_platform::{Completion, Platform, TaskHandle, Wakes};
 
 use crate::batch::{BatchError, BatchHeader, assign};
 use crate::config::LogLimits;
@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     /// How long synced writes of the write-ahead log take.
     pub(crate) writes: Meter,
     pub(crate) segments: Segments,
+    /// Who still sleeps although the answer is there.
+    pub(crate) wakes: Wakes,
     /// Memory for the next batches.
     pub(crate) spares: Spares,
     pub(crate) writer: OnceLock<TaskHandle>,
@@ -82,6 +84,8 @@ pub(crate) struct Core {
     pub(crate) expiry_at: TopicPartition,
     /// Images on their way through the queue or being published.
     pub(crate) images_underway: usize,
+    /// Bytes of the last one.
+    image_bytes: usize,
     /// The tasks shall end without finishing their work.
     pub(crate) stop: bool,
 }
@@ -193,7 +197,10 @@ impl Core {
     /// Sends an image of the state behind everything accepted so far.
     pub(crate) fn push_image(&mut self, done: Option<Waiter>) {
         self.images_underway += 1;
-        let image = Some(Image { state: self.state.image(), done });
+        // About as large as the last one: it isn't moved again and again, under the lock, while it grows.
+        let state = self.state.image_in(Vec::with_capacity(self.image_bytes + self.image_bytes / 8));
+        self.image_bytes = state.len();
+        let image = Some(Image { state, done });
         self.queue.push_back(Pending { image, ..Pending::default() });
         self.awaited += 1;
     }
@@ -361,7 +368,9 @@ impl Shared {
         if turn.leads {
             self.lead(&turn.waiter);
         }
-        turn.waiter.wait(&*self.platform.spawn)
+        let answer = turn.waiter.wait(&*self.platform.spawn);
+        self.wakes.go_on();
+        answer
     }
 
     /// Judges and accepts a request under the core lock, then waits until it, and everything before it, is durable and
@@ -451,6 +460,7 @@ impl Shared {
         let unknown = OutcomeUnknown { reason: reason.to_string() };
         self.lock().take_down(Down::Poisoned { reason: reason.to_string() }, Some(unknown.clone()));
         self.backlog.abandon(&unknown);
+        self.wakes.finish();
         self.notify_all();
         self.wake_writer();
         self.wake_materialiser();

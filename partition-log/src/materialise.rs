@@ -28,7 +28,10 @@ const EVICTED_AT_ONCE: usize = 256;
 /// Durable effects on their way into the segments, and perhaps the image of the state behind them.
 #[derive(Debug)]
 pub(crate) struct Work {
-    effects: Vec<Effect>,
+    /// Group by group, as they came: none is moved to stand behind another.
+    groups: Vec<Vec<Effect>>,
+    /// Effects of all groups.
+    count: usize,
     bytes: usize,
     /// The position that the image covers, and the image.
     image: Option<(u64, Image)>,
@@ -37,14 +40,12 @@ pub(crate) struct Work {
 impl Work {
     pub(crate) fn new(effects: Vec<Effect>, image: Option<(u64, Image)>) -> Work {
         let bytes = |effect: &Effect| if let Effect::Batch { batch, .. } = effect { batch.len() } else { 0 };
-        Work { bytes: effects.iter().map(bytes).sum(), effects, image }
+        Work { bytes: effects.iter().map(bytes).sum(), count: effects.len(), groups: vec![effects], image }
     }
 
     /// Whether `next` may be done in the same go.
     fn takes(&self, next: &Work) -> bool {
-        self.image.is_none()
-            && self.bytes + next.bytes <= PIECE_BYTES
-            && self.effects.len() + next.effects.len() <= PIECE_EFFECTS
+        self.image.is_none() && self.bytes + next.bytes <= PIECE_BYTES && self.count + next.count <= PIECE_EFFECTS
     }
 }
 
@@ -99,7 +100,8 @@ impl Backlog {
             return Found::Nothing;
         };
         while let Some(next) = queue.work.pop_front_if(|next| work.takes(next)) {
-            work.effects.extend(next.effects);
+            work.groups.extend(next.groups);
+            work.count += next.count;
             work.bytes += next.bytes;
             work.image = next.image;
         }
@@ -141,7 +143,7 @@ impl Backlog {
 }
 
 /// Where each partition's last batch ends.
-pub(crate) fn ends(effects: &[Effect]) -> Vec<(TopicPartition, u64)> {
+pub(crate) fn ends<'a>(effects: impl IntoIterator<Item = &'a Effect>) -> Vec<(TopicPartition, u64)> {
     let mut ends = BTreeMap::new();
     for effect in effects {
         if let Effect::Batch { at, next, .. } = effect {
@@ -165,14 +167,15 @@ impl Materialiser {
         Materialiser { shared, warned: i64::MIN, looked: i64::MIN, gathered: false }
     }
 
-    fn materialise(&self, effects: &[Effect]) -> Result<(), String> {
+    fn materialise(&self, work: &Work) -> Result<(), String> {
         let shared = &self.shared;
-        if effects.is_empty() {
+        if work.count == 0 {
             return Ok(());
         }
-        shared.segments.write(effects).map_err(|e| e.to_string())?;
+        let effects = || work.groups.iter().flatten();
+        shared.segments.write(effects()).map_err(|e| e.to_string())?;
         let view = || shared.view.write().expect("no panic under the view lock");
-        view().materialised(&ends(effects));
+        view().materialised(&ends(effects()));
         loop {
             let evicted = view().evict(shared.limits.tail_bytes, EVICTED_AT_ONCE);
             if evicted.is_empty() {
@@ -265,7 +268,7 @@ impl Task for Materialiser {
             }
             Found::Work(work) => work,
         };
-        let mut result = self.materialise(&work.effects);
+        let mut result = self.materialise(&work);
         if let (Ok(()), Some((position, image))) = (&result, &work.image) {
             result = self.checkpoint(*position, &image.state);
             self.shared.lock().images_underway -= 1;

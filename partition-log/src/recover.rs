@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
-use cutwater_platform::{Files, IoContext, Lock, Platform};
+use cutwater_platform::{Files, IoContext, Lock, Platform, Wakes};
 
 use crate::accept::{Core, Shared};
 use crate::base_image::{self, BaseImage};
@@ -59,6 +59,7 @@ pub(crate) fn open(
         backlog: Backlog::default(),
         writes: Meter::new(WRITE_BOUNDS),
         segments: parts.segments,
+        wakes: Wakes::default(),
         spares: Spares::new(limits.spare_bytes()),
         writer: OnceLock::new(),
         materialiser: OnceLock::new(),

@@ -111,7 +111,7 @@ impl Segments {
     /// Writes what has become durable into the segments, in one vectored write per partition and segment. Has the
     /// system begin their write-back once enough has gathered, so that no later sync is long. Synced only by
     /// [`Segments::sync_all`].
-    pub(crate) fn write(&self, effects: &[Effect]) -> Result<(), SegmentError> {
+    pub(crate) fn write<'a>(&self, effects: impl IntoIterator<Item = &'a Effect>) -> Result<(), SegmentError> {
         let mut by_partition: BTreeMap<TopicPartition, Vec<&Effect>> = BTreeMap::new();
         for effect in effects {
             match effect {

@@ -27,6 +27,7 @@ pub mod os_files;
 pub mod random;
 pub mod spawn;
 pub mod turns;
+pub mod wakes;
 
 use std::sync::Arc;
 
@@ -40,6 +41,7 @@ pub use os_files::OsFiles;
 pub use random::{OsRandom, Random, SplitMix};
 pub use spawn::{Inline, Spawn, Step, Stepped, Task, TaskHandle, Threads};
 pub use turns::{Did, Turn, Turns};
+pub use wakes::Wakes;
 
 /// The world a part of Cutwater lives in: files, clock, randomness, threads, network and crash points.
 ///

@@ -121,7 +121,11 @@ impl State {
 
     /// The state's bytes. Two states that answer them equally behave equally.
     pub(crate) fn image(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        self.image_in(Vec::new())
+    }
+
+    /// As [`State::image`], behind whatever is in `out` already.
+    pub(crate) fn image_in(&self, mut out: Vec<u8>) -> Vec<u8> {
         self.encode(&mut out);
         out
     }

@@ -139,7 +139,9 @@ impl Shared {
             listeners.iter().for_each(|listener| listener.notify());
         }
         let answered = !group.waiters.is_empty();
-        group.waiters.iter().for_each(|waiter| waiter.complete(Ok(())));
+        // Of the group before, some may sleep still: those that were to wake them were awake already.
+        self.wakes.finish();
+        self.wakes.start(group.waiters.iter().filter_map(|waiter| waiter.fill(Ok(()))).collect());
         if answered {
             self.platform.crash.reach("log.acknowledged");
         }

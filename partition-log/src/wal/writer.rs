@@ -32,6 +32,7 @@ impl Shared {
             }
         }
         drop(guard);
+        self.wakes.finish();
         let wake = self.lock().leave_lead();
         if wake {
             self.wake_writer();
@@ -98,11 +99,13 @@ impl Drop for Writer {
 impl Task for Writer {
     fn step(&mut self) -> Step {
         if let Some(step) = self.decide() {
+            self.shared.wakes.finish();
             return step;
         }
         match self.shared.write_group() {
             Ok(Progress::Made | Progress::None) => Step::Again,
             Ok(Progress::Blocked) => {
+                self.shared.wakes.finish();
                 self.shared.lock().lead = Lead::Free;
                 self.leads = false;
                 Step::Idle
