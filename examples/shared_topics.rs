@@ -50,7 +50,8 @@ pub(crate) const SHOPS: u64 = 8;
 /// Makes sales, of one shop after the other. A line of the topic `sales` is a shop and the number of the sale in it.
 pub(crate) fn sell(job: &Job, sales: u64, rate: u64) -> Result<(), BuildError> {
     let made = generate(job, sales, |n| format!("{} {}", n % SHOPS, n / SHOPS)).in_splits(2).per_second(rate);
-    job.source("made", made).sink("sales", job.log().write("sales").partitions(2).key_into(shop));
+    job.source("made", made)
+        .sink("sales", job.log().write("sales").partitions(2).key_into(|line: &String, key| shop(line, key)));
     Ok(())
 }
 
@@ -61,11 +62,11 @@ pub(crate) fn count(job: &Job) -> Result<(), BuildError> {
     let sales = job.source("sales", log.read("sales").partitions(2));
     let counts = sales.map(|sale| sale.key.unwrap_or_default()).key_by(|shop| shop.clone()).count("counts");
     let rows = counts.map(|(shop, count)| format!("{} {count}", String::from_utf8_lossy(&shop)));
-    rows.sink("counts-out", log.write("counts").partitions(2).key_into(shop));
+    rows.sink("counts-out", log.write("counts").partitions(2).key_into(|line: &String, key| shop(line, key)));
     Ok(())
 }
 
 /// The shop at the front of a line is its key.
-fn shop(line: &String, key: &mut Vec<u8>) {
+fn shop(line: &str, key: &mut Vec<u8>) {
     key.extend_from_slice(line.split(' ').next().unwrap_or_default().as_bytes());
 }

@@ -2,7 +2,11 @@
 //! them is killed at any moment, and stopped, overtaken and let go on again; an independent reader, which knows Kafka's protocol and
 //! nothing of ours, then finds every sale once and every count once, in order.
 
-#![expect(clippy::print_stderr, reason = "a job that ends says why")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    reason = "real processes take real time, and a job that ends says why"
+)]
 
 // The example has a `main` of its own.
 #[path = "../../examples/shared_topics.rs"]
@@ -11,6 +15,7 @@ mod shared_topics;
 
 mod common;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -30,6 +35,8 @@ const KIND: &str = "CUTWATER_SHARED_KIND";
 const ADDRESS: &str = "CUTWATER_SHARED_ADDRESS";
 const SALES: &str = "CUTWATER_SHARED_SALES";
 const RATE: &str = "CUTWATER_SHARED_RATE";
+/// Names a crash point to a process; see `cutwater_platform::KillSelf`.
+const CRASH_AT: &str = "CUTWATER_CRASH_AT";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Not a test of its own: a job as a process, for the tests below.
@@ -77,7 +84,8 @@ impl Kept {
     }
 
     fn kill(&mut self) {
-        self.child.kill().expect("our own child");
+        // Or it has died by itself.
+        let _ = self.child.kill();
         self.child.wait().expect("our own child");
         self.child = (self.start)();
         self.starts += 1;
@@ -98,10 +106,21 @@ fn free_port() -> String {
 }
 
 fn broker(dir: &Path, address: &str) -> Kept {
-    let (dir, address) = (dir.join("broker"), address.to_string());
+    broker_that_dies(dir, address, "")
+}
+
+/// One that kills itself when it reaches a crash point, if there is one; started again, it doesn't.
+fn broker_that_dies(dir: &Path, address: &str, at: &str) -> Kept {
+    let (dir, address, at) = (dir.join("broker"), address.to_string(), at.to_string());
+    let started = Cell::new(false);
     Kept::new(move || {
+        let at = if started.replace(true) { "" } else { &at };
         let mut command = Command::new(env!("CARGO_BIN_EXE_cutwater"));
-        command.args(["broker", "--take-over", "--listen", &address, "--data"]).arg(&dir).env("CUTWATER_LOG", "error");
+        command
+            .args(["broker", "--take-over", "--listen", &address, "--data"])
+            .arg(&dir)
+            .env("CUTWATER_LOG", "error")
+            .env(CRASH_AT, at);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the broker starts");
         let mut line = String::new();
         let out = child.stdout.as_mut().expect("it is piped");
@@ -112,9 +131,14 @@ fn broker(dir: &Path, address: &str) -> Kept {
 }
 
 fn start(kind: &str, dir: &Path, address: &str, sales: u64, rate: u64) -> Child {
+    start_that_dies(kind, dir, address, sales, rate, "")
+}
+
+/// A job that kills itself when it reaches a crash point, if there is one.
+fn start_that_dies(kind: &str, dir: &Path, address: &str, sales: u64, rate: u64, at: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this test's program"));
     command.args(["--exact", "the_job_as_a_process", "--nocapture"]).env(DIR, dir.join(kind)).env(KIND, kind);
-    command.env(ADDRESS, address).env(SALES, sales.to_string()).env(RATE, rate.to_string());
+    command.env(ADDRESS, address).env(SALES, sales.to_string()).env(RATE, rate.to_string()).env(CRASH_AT, at);
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts")
 }
 
@@ -140,7 +164,12 @@ fn by_shop(lines: &[String]) -> BTreeMap<u64, Vec<u64>> {
 
 /// Exactly the sales, and exactly their counts.
 fn assert_exact(address: &str, sales: u64, story: &str) {
-    for (topic, first) in [("sales", 0), ("counts", 1)] {
+    assert_exact_in(address, &[("sales", 0), ("counts", 1)], sales, story);
+}
+
+/// In each of these topics, which begin with such a number in each shop.
+fn assert_exact_in(address: &str, topics: &[(&str, u64)], sales: u64, story: &str) {
+    for &(topic, first) in topics {
         let found = by_shop(&lines(address, topic));
         assert_eq!(found.values().map(Vec::len).sum::<usize>() as u64, sales, "{story}: lines of {topic}");
         for shop in 0..SHOPS {
@@ -226,6 +255,56 @@ fn a_job_that_is_stopped_and_overtaken_is_fenced_through_the_broker() {
     let status = wait(&mut old, "the process that came back");
     assert_eq!(status.code(), Some(Exit::Conflict as i32), "the process that came back ended as {status}");
     assert_exact(&address, SALES, "after the zombie");
+}
+
+const FEW: u64 = 800;
+
+#[test]
+fn a_job_that_dies_at_any_point_of_the_protocol_goes_on_through_the_broker() {
+    for at in [
+        "group.fenced",
+        "recovery.fenced",
+        "group.aborted-others",
+        "sink.sealed#3",
+        "sink.prepared#3",
+        "group.commit-sent#3",
+        "group.committed#3",
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let address = free_port();
+        let _broker = broker(dir.path(), &address);
+        let status = wait(&mut start_that_dies("sell", dir.path(), &address, FEW, 4_000, at), at);
+        assert_eq!(status.code(), None, "{at} is reached, and the process killed");
+        let status = wait(&mut start("sell", dir.path(), &address, FEW, 4_000), "the one that goes on");
+        assert_eq!(status.code(), Some(Exit::Done as i32), "behind {at}");
+        assert_exact_in(&address, &[("sales", 0)], FEW, at);
+    }
+}
+
+#[test]
+fn a_broker_that_dies_before_and_behind_what_makes_a_request_durable_costs_a_job_nothing_but_time() {
+    for at in [
+        "log.claim-written",
+        "log.prepare-written#3",
+        "log.end-written#3",
+        "log.frame-buffered#12",
+        "log.frame-written#12",
+        "log.acknowledged#12",
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let address = free_port();
+        let mut broker = broker_that_dies(dir.path(), &address, at);
+        let mut sell = start("sell", dir.path(), &address, FEW, 4_000);
+        until(&format!("{at}: the job"), || {
+            if broker.child.try_wait().expect("our own child").is_some() {
+                broker.kill();
+            }
+            sell.try_wait().expect("our own child").is_some()
+        });
+        assert_eq!(wait(&mut sell, "the job").code(), Some(Exit::Done as i32), "behind {at}");
+        assert_eq!(broker.starts, 2, "{at} is reached, and the broker killed");
+        assert_exact_in(&address, &[("sales", 0)], FEW, at);
+    }
 }
 
 #[test]

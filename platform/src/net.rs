@@ -6,9 +6,11 @@
 use std::fmt;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use thiserror::Error;
+
+use crate::{Clock, SystemClock};
 
 /// A network failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -68,7 +70,10 @@ pub struct OsNet;
 pub struct NoNet;
 
 #[derive(Debug)]
-struct Tcp(TcpStream);
+struct Tcp {
+    stream: TcpStream,
+    clock: SystemClock,
+}
 
 fn lost(error: &dyn fmt::Display) -> NetError {
     NetError::Lost { reason: error.to_string() }
@@ -85,7 +90,7 @@ impl Net for OsNet {
             match TcpStream::connect_timeout(&candidate, patience.max(Duration::from_millis(1))) {
                 Ok(stream) => {
                     stream.set_nodelay(true).map_err(|e| unreachable(&e))?;
-                    return Ok(Box::new(Tcp(stream)));
+                    return Ok(Box::new(Tcp { stream, clock: SystemClock::new() }));
                 }
                 Err(error) => last = unreachable(&error),
             }
@@ -96,10 +101,10 @@ impl Net for OsNet {
 
 impl Connection for Tcp {
     fn send(&mut self, mut bytes: &[u8], patience: Duration) -> Result<(), NetError> {
-        let end = Instant::now() + patience;
+        let end = self.clock.monotonic() + patience;
         while !bytes.is_empty() {
-            self.0.set_write_timeout(Some(left(end, patience)?)).map_err(|e| lost(&e))?;
-            match self.0.write(bytes) {
+            self.stream.set_write_timeout(Some(self.left(end, patience)?)).map_err(|e| lost(&e))?;
+            match self.stream.write(bytes) {
                 Ok(0) => return Err(lost(&"it takes no more")),
                 Ok(sent) => bytes = &bytes[sent..],
                 Err(error) => keep_waiting(&error)?,
@@ -109,11 +114,11 @@ impl Connection for Tcp {
     }
 
     fn receive(&mut self, buffer: &mut [u8], patience: Duration) -> Result<(), NetError> {
-        let end = Instant::now() + patience;
+        let end = self.clock.monotonic() + patience;
         let mut filled = 0;
         while filled < buffer.len() {
-            self.0.set_read_timeout(Some(left(end, patience)?)).map_err(|e| lost(&e))?;
-            match self.0.read(&mut buffer[filled..]) {
+            self.stream.set_read_timeout(Some(self.left(end, patience)?)).map_err(|e| lost(&e))?;
+            match self.stream.read(&mut buffer[filled..]) {
                 Ok(0) => return Err(lost(&"the other side closed it")),
                 Ok(came) => filled += came,
                 Err(error) => keep_waiting(&error)?,
@@ -123,9 +128,11 @@ impl Connection for Tcp {
     }
 }
 
-fn left(end: Instant, patience: Duration) -> Result<Duration, NetError> {
-    let left = end.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(NetError::Late { waited: patience }) } else { Ok(left) }
+impl Tcp {
+    fn left(&self, end: Duration, patience: Duration) -> Result<Duration, NetError> {
+        let left = end.saturating_sub(self.clock.monotonic());
+        if left.is_zero() { Err(NetError::Late { waited: patience }) } else { Ok(left) }
+    }
 }
 
 /// A call that was interrupted, or whose time is up, is judged by the deadline.

@@ -195,7 +195,9 @@ impl OwnerAt {
     pub(crate) fn begin(&self, name: TxnName, sink: &str) -> Result<TxnAt, SinkError> {
         match self {
             OwnerAt::Here(owner) => owner.begin(name).map(TxnAt::Here).map_err(|e| from_txn(sink, e)),
-            OwnerAt::Broker(owner) => owner.begin(name).map(TxnAt::Broker).map_err(|e| from_remote(sink, &e)),
+            OwnerAt::Broker(owner) => {
+                owner.begin(name).map(|txn| TxnAt::Broker(Box::new(txn))).map_err(|e| from_remote(sink, &e))
+            }
         }
     }
 
@@ -254,7 +256,7 @@ impl OwnerAt {
 #[derive(Debug)]
 pub(crate) enum TxnAt {
     Here(Txn),
-    Broker(RemoteTxn),
+    Broker(Box<RemoteTxn>),
 }
 
 impl TxnAt {
