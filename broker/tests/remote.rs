@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Served, serve};
-use cutwater_broker::{Broker, BrokerOptions};
+use common::{Served, serve, serve_with};
+use cutwater_broker::{Broker, BrokerLimits, BrokerOptions};
 use cutwater_partition_log::batch::{BatchBuilder, Compression};
 use cutwater_partition_log::remote::{
     RemoteError, RemoteLog, RemoteOptions, RemoteOwner, RemoteReader, RemoteTopic, Why,
@@ -217,6 +217,29 @@ fn a_connection_that_is_cut_at_any_call_loses_nothing_and_doubles_nothing() {
     }
     assert!(cut_at > 40, "only {cut_at} calls were cut");
     assert!(restarts > 0, "what is sent once, or is half sent, ends its attempt");
+}
+
+#[test]
+fn a_job_that_is_silent_for_longer_than_the_broker_waits_is_not_cut_off() {
+    let limits = BrokerLimits { idle: Duration::from_millis(300), ..BrokerLimits::default() };
+    let served = serve_with(BrokerOptions { limits, ..BrokerOptions::default() });
+    let options = RemoteOptions { idle: Duration::from_millis(100), ..options(served.broker.address()) };
+    let log = RemoteLog::connect(&Platform::real(), options, Duration::from_secs(5)).unwrap();
+    let topic = log.create_topic_if_absent("out", 1).unwrap();
+    let owner = log.claim(&OWNER, 1).unwrap();
+    let producer = owner.producer().unwrap();
+    let mut txn = owner.begin(name(1)).unwrap();
+    for value in ["a", "b"] {
+        producer.append(topic.id, 0, &mut batch(&[value])).unwrap();
+        producer.wait().unwrap();
+        txn.append(topic.id, 0, &mut batch(&[value])).unwrap();
+        std::thread::sleep(Duration::from_millis(600));
+    }
+    let id = txn.prepare().unwrap().id;
+    std::thread::sleep(Duration::from_millis(600));
+    owner.commit(&[id]).unwrap();
+    let mut reader = log.reader(&topic, 0, Offset(0), Arc::new(|| {}));
+    assert_eq!(read(&mut reader, 4), ["a", "a", "b", "b"]);
 }
 
 #[test]

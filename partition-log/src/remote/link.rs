@@ -2,9 +2,10 @@
 //!
 //! After any error the connection is used no more. A frame's memory grows with what has come, never with what was promised (I-9).
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use cutwater_platform::{Connection, NetError, Platform};
+use cutwater_platform::{Clock, Connection, NetError, Platform};
 
 use super::answer::Answer;
 use super::error::RemoteError;
@@ -24,6 +25,10 @@ pub(super) struct Link {
     connection: Box<dyn Connection>,
     client: String,
     patience: Duration,
+    clock: Arc<dyn Clock>,
+    /// When something was last heard.
+    heard: Duration,
+    idle: Duration,
     /// The correlation of the next request.
     next: i32,
     /// Requests sent and not answered.
@@ -80,7 +85,9 @@ impl Link {
         };
         let client = options.client.clone();
         let patience = options.answer_patience;
-        let mut link = Link { connection, client, patience, next: 1, unanswered: 0, frame: Vec::new() };
+        let clock = platform.clock.clone();
+        let (heard, idle, frame) = (clock.monotonic(), options.idle, Vec::new());
+        let mut link = Link { connection, client, patience, clock, heard, idle, next: 1, unanswered: 0, frame };
         let hello = |out: &mut Vec<u8>| kafka::put_api_versions(out, SOFTWARE, env!("CARGO_PKG_VERSION"));
         let said = link.send(API_VERSIONS, API_VERSIONS_VERSION, true, hello).and_then(|()| link.receive());
         let said = match said {
@@ -99,6 +106,11 @@ impl Link {
             return Err(foreign(format!("it doesn't serve Fetch in version {FETCH_VERSION}")));
         }
         Ok(Ok(link))
+    }
+
+    /// Whether nothing has been heard for so long that the other side may have closed it.
+    pub(super) fn is_stale(&self) -> bool {
+        self.clock.monotonic().saturating_sub(self.heard) > self.idle
     }
 
     /// Sends an owner's request.
@@ -176,6 +188,7 @@ impl Link {
             self.connection.receive(&mut body[begun..], self.patience)?;
         }
         self.unanswered -= 1;
+        self.heard = self.clock.monotonic();
         Ok(body)
     }
 }

@@ -38,6 +38,9 @@ pub struct RemoteOptions {
     pub connect_patience: Duration,
     /// How long one answer may take.
     pub answer_patience: Duration,
+    /// A connection that has been silent for longer is not used again: the server may have closed it (after ten minutes, if nobody
+    /// has told it otherwise), and what is sent once would be lost.
+    pub idle: Duration,
     /// How long a request that may be repeated is tried, and how long readers wait for a server that is away.
     pub patience: Duration,
 }
@@ -50,6 +53,7 @@ impl RemoteOptions {
             client: client.into(),
             connect_patience: Duration::from_secs(3),
             answer_patience: Duration::from_secs(30),
+            idle: Duration::from_secs(60),
             patience: Duration::from_secs(30),
         }
     }
@@ -203,7 +207,11 @@ impl RemoteLog {
 impl Shared {
     /// A connection: one that is idle, or a new one.
     pub(super) fn link(&self, patience: Duration) -> Result<Link, RemoteError> {
-        let idle = self.idle.lock().expect("no panic under this lock").pop();
+        let idle = {
+            let mut idle = self.idle.lock().expect("no panic under this lock");
+            idle.retain(|link| !link.is_stale());
+            idle.pop()
+        };
         idle.map_or_else(|| self.dial.open(patience), Ok)
     }
 

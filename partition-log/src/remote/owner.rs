@@ -166,6 +166,11 @@ impl Stream {
         let stamped = self.sequences.stamp(at, batch, &self.shared.spares).map_err(|e| refused(&e))?;
         let sent = Sent { bytes: stamped.bytes.len() as u64, records: stamped.records };
         let (bytes, next) = stamped.into_parts();
+        if self.link.as_ref().is_some_and(Link::is_stale) {
+            // What was answered can still be read; with nothing on its way, another connection does as well.
+            self.settle(0)?;
+            self.link = None;
+        }
         let mut link = match self.link.take() {
             Some(link) => link,
             None => self.shared.link(self.shared.dial.options.patience)?,
