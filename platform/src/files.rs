@@ -240,6 +240,9 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Suggests that the system begin to write `len` bytes at `offset` to the disk, so that a later sync finds little left.
     /// Promises nothing and doesn't wait; the default does nothing.
     fn start_write_back(&self, _offset: u64, _len: u64) {}
+    /// Suggests that `len` bytes at `offset` will be read soon, so that the system begins to fetch them. Promises nothing and doesn't
+    /// wait; a system may take a large range for a smaller one. The default does nothing.
+    fn will_read(&self, _offset: u64, _len: u64) {}
     /// Makes all bytes and the size durable.
     ///
     /// # Errors

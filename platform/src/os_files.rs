@@ -212,6 +212,12 @@ impl File for OsFile {
         }
     }
 
+    fn will_read(&self, offset: u64, len: u64) {
+        if let Some(len) = std::num::NonZeroU64::new(len) {
+            let _ = rustix::fs::fadvise(&self.file, offset, Some(len), rustix::fs::Advice::WillNeed);
+        }
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
     }
@@ -283,6 +289,7 @@ mod tests {
         file.write_past_cache_at(&parts, BLOCK_BYTES as u64).expect("aligned");
         file.write_past_cache_at(&[IoSlice::new(b"odd")], 5).expect("through the cache");
         file.sync_data().expect("synced");
+        file.will_read(0, 1 << 30);
         let mut back = vec![9; 4 * BLOCK_BYTES];
         file.read_exact_at(&mut back, 0).expect("written");
         let mut expected = [vec![0; BLOCK_BYTES], vec![1; BLOCK_BYTES], vec![2; 2 * BLOCK_BYTES]].concat();

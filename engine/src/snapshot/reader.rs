@@ -18,6 +18,11 @@ use crate::config::Compression;
 use cutwater_platform::{File, IoError};
 use thiserror::Error;
 
+/// How far ahead of the reader a file is fetched that doesn't lie in the system's cache.
+const FETCHED_AHEAD_BYTES: u64 = 8 << 20;
+/// A piece of that: Linux takes as much of one suggestion as one request to the disk may have.
+const FETCH_BYTES: u64 = 512 << 10;
+
 /// A state file isn't what it should be. The way out: restore an older checkpoint whose files are whole, or bring the file
 /// back from a copy.
 #[derive(Debug, Error)]
@@ -80,8 +85,10 @@ pub struct StateFileReader {
     header: StateFileHeader,
     seed: u64,
     position: u64,
-    /// Whether its parts begin on boundaries.
+    /// Whether its parts begin on boundaries. Then it was written past the system's cache, and is fetched ahead.
     aligned: bool,
+    /// Up to where that has been asked for.
+    fetched: u64,
     /// Where the footer begins, or the zeros before it.
     end: u64,
     totals: Totals,
@@ -161,12 +168,32 @@ impl StateFileReader {
         let end = len - if aligned { unit } else { FOOTER_BYTES as u64 };
         let (totals, packed) = (Totals::default(), vec![]);
         let expected = expected.clone();
-        let mut reader =
-            StateFileReader { file, expected, header, seed, position, aligned, end, totals, buffer, packed };
+        let mut reader = StateFileReader {
+            file,
+            expected,
+            header,
+            seed,
+            position,
+            aligned,
+            fetched: 0,
+            end,
+            totals,
+            buffer,
+            packed,
+        };
         if aligned {
+            reader.fetch_ahead();
             reader.zeros(position.next_multiple_of(unit))?;
         }
         Ok(reader)
+    }
+
+    /// Asks for what comes next, in pieces that the system takes whole.
+    fn fetch_ahead(&mut self) {
+        while self.aligned && self.fetched < self.end.min(self.position + FETCHED_AHEAD_BYTES) {
+            self.file.will_read(self.fetched, FETCH_BYTES);
+            self.fetched += FETCH_BYTES;
+        }
     }
 
     /// Reads on up to `to`, and refuses everything but zeros.
@@ -206,6 +233,7 @@ impl StateFileReader {
             self.check_end()?;
             return Ok(None);
         }
+        self.fetch_ahead();
         let at = self.position;
         let mut head = [0; BLOCK_HEADER_BYTES];
         if self.end - at < head.len() as u64 {

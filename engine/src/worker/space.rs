@@ -283,6 +283,10 @@ impl File for WatchedFile {
         self.raw.start_write_back(offset, len);
     }
 
+    fn will_read(&self, offset: u64, len: u64) {
+        self.raw.will_read(offset, len);
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.noted.note(self.raw.sync_data(), &self.path, 0)
     }

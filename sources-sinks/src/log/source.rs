@@ -8,6 +8,8 @@
 //! One split per partition. Only what is committed is read, in the order of offsets. A position whose topic was made anew, or
 //! whose records are gone, is refused and never guessed at.
 
+use std::collections::VecDeque;
+
 use cutwater_engine::error::SourceError;
 use cutwater_engine::source::{Read, Reader, Replay, Source, Waker};
 use cutwater_partition_log::{PartitionOffsets, TopicId};
@@ -19,6 +21,8 @@ use crate::position::{Cursor, PositionError};
 
 /// Bytes asked of the log at once.
 const POLL_BYTES: usize = 256 * 1024;
+/// Memory for more records than this isn't kept from one fetch to the next: a topic may have many partitions.
+const KEPT_RECORDS_MAX: usize = 4096;
 /// Format of a position.
 const VERSION: u8 = 1;
 
@@ -115,7 +119,7 @@ impl Source for LogSource {
             }
         };
         let log = log.records(&topic, partition, place.next, waker.as_fn()).map_err(|e| from_fetch(&what, e))?;
-        Ok(Box::new(LogReader { what, partition, log, place, pending: vec![].into_iter() }))
+        Ok(Box::new(LogReader { what, partition, log, place, pending: VecDeque::new() }))
     }
 }
 
@@ -194,13 +198,14 @@ struct LogReader {
     log: Records,
     /// Where `pending` begins.
     place: Place,
-    /// Fetched and not handed out: the log gives whole batches, which may be larger than what was asked for.
-    pending: std::vec::IntoIter<LogRecord>,
+    /// Fetched and not handed out: the log gives whole batches, which may be larger than what was asked for. Its memory is used
+    /// again for each fetch.
+    pending: VecDeque<LogRecord>,
 }
 
 impl LogReader {
     fn is_at_end(&self) -> bool {
-        self.pending.as_slice().is_empty() && self.place.end.is_some_and(|end| self.place.next >= end)
+        self.pending.is_empty() && self.place.end.is_some_and(|end| self.place.next >= end)
     }
 
     /// Asks the log once; false if it has nothing.
@@ -208,7 +213,10 @@ impl LogReader {
         let before = self.log.position();
         let fetched = self.log.poll(POLL_BYTES, &self.what)?;
         let end = self.place.end.unwrap_or(u64::MAX);
-        let (mut records, partition) = (vec![], self.partition);
+        if self.pending.capacity() > KEPT_RECORDS_MAX {
+            self.pending = VecDeque::new();
+        }
+        let (records, partition) = (&mut self.pending, self.partition);
         let decoded = fetched.for_each(|record| {
             let offset = record.offset.cast_unsigned();
             if offset >= end {
@@ -218,7 +226,7 @@ impl LogReader {
                 name: name.to_vec(),
                 value: value.map(<[u8]>::to_vec),
             };
-            records.push(LogRecord {
+            records.push_back(LogRecord {
                 partition,
                 offset,
                 timestamp_ms: record.timestamp_ms,
@@ -227,11 +235,13 @@ impl LogReader {
                 headers: record.headers().map(header).collect(),
             });
         });
-        decoded.map_err(|e| SourceError::fatal(&self.what, e))?;
+        if let Err(error) = decoded {
+            self.pending.clear();
+            return Err(SourceError::fatal(&self.what, error));
+        }
         let after = self.log.position();
         // Markers and aborted records take offsets too.
-        self.place.next = records.first().map_or(after, |record| record.offset);
-        self.pending = records.into_iter();
+        self.place.next = self.pending.front().map_or(after, |record| record.offset);
         Ok(after != before)
     }
 }
@@ -243,11 +253,11 @@ impl Reader for LogReader {
         if self.is_at_end() {
             return Ok(Read::Exhausted);
         }
-        if self.pending.as_slice().is_empty() && !self.fetch()? {
+        if self.pending.is_empty() && !self.fetch()? {
             return Ok(Read::Wait);
         }
-        out.extend(self.pending.by_ref().take(max));
-        self.place.next = self.pending.as_slice().first().map_or(self.log.position(), |record| record.offset);
+        out.extend(self.pending.drain(..max.min(self.pending.len())));
+        self.place.next = self.pending.front().map_or(self.log.position(), |record| record.offset);
         Ok(if self.is_at_end() { Read::Exhausted } else { Read::More })
     }
 
