@@ -115,18 +115,12 @@ impl FsStore {
     /// Turns an empty directory into a store. The job record comes last: it says that the rest is there.
     fn create(&self) -> Result<(), StoreError> {
         let files = &self.platform.files;
-        for entry in files.read_dir(&self.dir).at("list", &self.dir)? {
-            if is_temporary(&entry.name) {
-                continue;
+        match self.refuse_strangers() {
+            // Another process was faster, and what is here is its store.
+            Err(StoreError::NotAStore { .. }) if files.exists(&self.dir.join(JOB)).at("look for", &self.dir)? => {
+                return Ok(());
             }
-            if !entry.is_dir || !DIRECTORIES.contains(&entry.name.as_str()) {
-                return Err(self.not_a_store(format!("it holds {:?} and no job record", entry.name)));
-            }
-            let path = self.dir.join(&entry.name);
-            if let Some(inside) = files.read_dir(&path).at("list", &path)?.first() {
-                let what = format!("it has no job record, but {:?} in {:?}", inside.name, entry.name);
-                return Err(self.not_a_store(what));
-            }
+            other => other?,
         }
         for name in DIRECTORIES {
             let path = self.dir.join(name);
@@ -141,6 +135,25 @@ impl FsStore {
         let record = JobRecord { job, created_ms: self.platform.clock.wall().0 };
         // If another process was faster, its job is the job.
         self.publish_record(&self.dir, JOB, JOB_KIND, &record, Points::default()).map(|_| ())
+    }
+
+    /// Refuses a directory that holds anything but what a start that was cut short may have left.
+    fn refuse_strangers(&self) -> Result<(), StoreError> {
+        let files = &self.platform.files;
+        for entry in files.read_dir(&self.dir).at("list", &self.dir)? {
+            if is_temporary(&entry.name) {
+                continue;
+            }
+            if !entry.is_dir || !DIRECTORIES.contains(&entry.name.as_str()) {
+                return Err(self.not_a_store(format!("it holds {:?} and no job record", entry.name)));
+            }
+            let path = self.dir.join(&entry.name);
+            if let Some(inside) = files.read_dir(&path).at("list", &path)?.first() {
+                let what = format!("it has no job record, but {:?} in {:?}", inside.name, entry.name);
+                return Err(self.not_a_store(what));
+            }
+        }
+        Ok(())
     }
 
     fn not_a_store(&self, what: String) -> StoreError {
