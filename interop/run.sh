@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Has other people's Kafka clients work against the broker: `interop/run.sh NAME|all [--bin PATH] [--against kafka] [--full] [--keep]`.
 #
-#   NAME           a directory here with a `run`: sarama, librdkafka, kafka_python, aiokafka, kafkajs, java, metrics, rdkafka_rust, differential
+#   NAME           a directory here with a `run`: sarama, librdkafka, kafka_python, aiokafka, kafkajs, java, security, metrics, rdkafka_rust, differential
 #   --bin          the `cutwater` to run; else $CUTWATER_BIN, else one is built for release
 #   --against      `kafka` runs the same against Apache Kafka itself, one KRaft node: a mistake of the script shows there too
 #   --full         the long forms (10,000 transactions and the like)
@@ -11,7 +11,7 @@
 # 2 wrong usage, 3 a client's packages can't be had here (with `all`: the others passed).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-all=(sarama librdkafka kafka_python aiokafka kafkajs java metrics differential rdkafka_rust chaos)
+all=(sarama librdkafka kafka_python aiokafka kafkajs java security metrics differential rdkafka_rust chaos)
 name= keep=
 export INTEROP_AGAINST=cutwater INTEROP_FULL=
 while [ $# -gt 0 ]; do

@@ -37,6 +37,7 @@
 
 pub mod options;
 
+mod access;
 mod api;
 mod errors;
 mod fences;
@@ -49,6 +50,7 @@ mod service;
 mod topic_ids;
 mod wire;
 
+pub use access::{AccessError, BookError, Users};
 pub use metrics::{MetricsOptions, MetricsServer};
 pub use options::{BrokerLimits, BrokerOptions, Security, TlsFiles};
 pub use server::{Broker, BrokerError, Listen, ListenError, ListenParseError, TlsError};

@@ -25,6 +25,12 @@ pub struct BrokerOptions {
 pub struct Security {
     /// Certificate and key of listeners with TLS.
     pub tls: Option<TlsFiles>,
+    /// The log's directory, in which users and rights are kept; listeners that ask who connects need it, and rights do.
+    pub data: Option<PathBuf>,
+    /// Whether it is asked for each request if its user may do that. What no rule allows is then denied.
+    pub authorize: bool,
+    /// Users that may do everything, with or without `User:` before their names.
+    pub super_users: Vec<String>,
 }
 
 /// PEM files for TLS. They are read at the start.
@@ -68,10 +74,14 @@ pub struct BrokerLimits {
     pub connections_per_address: usize,
     /// New connections per second in the long run; more wait in the system's queue.
     pub connections_per_second: u32,
-    /// Connections that are agreeing on TLS; more are closed.
+    /// Connections that are agreeing on TLS, or haven't proved yet who they are; more are closed.
     pub handshakes: usize,
-    /// How long that may take.
+    /// How long agreeing on TLS may take.
     pub handshake: Duration,
+    /// How long proving who one is may take.
+    pub authentication: Duration,
+    /// The largest frame of a connection that hasn't proved yet who it is.
+    pub unknown_frame_bytes: usize,
     /// How long a new connection may say nothing.
     pub first_byte: Duration,
     /// How long a frame that has begun may take, beside its size at 16 KiB per second.
@@ -104,6 +114,8 @@ impl Default for BrokerLimits {
             connections_per_second: 50,
             handshakes: 128,
             handshake: Duration::from_secs(10),
+            authentication: Duration::from_secs(10),
+            unknown_frame_bytes: 64 << 10,
             first_byte: Duration::from_secs(10),
             frame: Duration::from_secs(30),
             idle: Duration::from_secs(600),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +11,8 @@ use cutwater_platform::Platform;
 use kafka_protocol::messages::BrokerId;
 use kafka_protocol::protocol::StrBytes;
 
+use crate::access::Access;
+use crate::access::session::Session;
 use crate::errors::text;
 use crate::fences::Fences;
 use crate::fetch_sessions::FetchSessions;
@@ -39,6 +41,8 @@ pub(crate) struct Service {
     pub(crate) log: Log,
     pub(crate) platform: Platform,
     pub(crate) options: BrokerOptions,
+    /// Users and rights.
+    pub(crate) access: Access,
     pub(crate) topic_ids: TopicIds,
     pub(crate) groups: Coordinator,
     pub(crate) fences: Fences,
@@ -65,6 +69,16 @@ pub(crate) struct Caller {
     /// Where it came in, and finds this server again.
     pub(crate) host: String,
     pub(crate) port: u16,
+    /// Who it has proved to be.
+    pub(crate) user: Option<String>,
+    /// Its way there.
+    pub(crate) session: Arc<Mutex<Session>>,
+}
+
+impl Caller {
+    pub(crate) fn session(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().expect("no panic under the session's lock")
+    }
 }
 
 /// What a request gets.
@@ -82,7 +96,7 @@ pub(crate) enum Reply {
 }
 
 impl Service {
-    pub(crate) fn new(platform: &Platform, log: Log, options: BrokerOptions) -> Service {
+    pub(crate) fn new(platform: &Platform, log: Log, options: BrokerOptions, access: Access) -> Service {
         let answers = Pool::new(options.limits.answer_bytes.max(options.limits.fetch_bytes));
         let fetch_sessions = FetchSessions::new(platform, &options.limits);
         let requests = Pool::new(options.limits.request_bytes.max(options.limits.frame_bytes));
@@ -91,6 +105,7 @@ impl Service {
             log,
             platform: platform.clone(),
             options,
+            access,
             topic_ids: TopicIds::default(),
             groups,
             fences: Fences::default(),
@@ -131,6 +146,7 @@ impl Service {
             }
             *looked = self.now();
         }
+        self.access.refresh();
         match self.log.expire_clients(self.platform.clock.wall()) {
             Ok(0) | Err(_) => {}
             Ok(late) => {

@@ -21,7 +21,11 @@ fn serve_tls(dir: &Path, files: TlsFiles, limits: BrokerLimits) -> (Broker, Log)
     let platform = Platform::real();
     let log = Log::open(&platform, &dir.join("log"), LogOptions::default()).expect("a fresh log");
     let listen: Vec<Listen> = ["tls://127.0.0.1:0", "127.0.0.1:0"].map(|l| l.parse().expect("a listener")).into();
-    let options = BrokerOptions { security: Security { tls: Some(files) }, limits, ..BrokerOptions::default() };
+    let options = BrokerOptions {
+        security: Security { tls: Some(files), ..Security::default() },
+        limits,
+        ..BrokerOptions::default()
+    };
     let broker = Broker::serve(&platform, log.clone(), &listen, options).expect("free ports");
     (broker, log)
 }
@@ -173,7 +177,10 @@ fn files_that_are_of_no_use_are_named_with_what_to_do() {
     let log = Log::open(&platform, &dir.path().join("log"), LogOptions::default()).expect("a fresh log");
     let listen: Listen = "tls://127.0.0.1:0".parse().expect("a listener");
     let start = |files: TlsFiles| {
-        let options = BrokerOptions { security: Security { tls: Some(files) }, ..BrokerOptions::default() };
+        let options = BrokerOptions {
+            security: Security { tls: Some(files), ..Security::default() },
+            ..BrokerOptions::default()
+        };
         Broker::serve(&platform, log.clone(), std::slice::from_ref(&listen), options).err()
     };
     assert!(start(good.clone()).is_none());

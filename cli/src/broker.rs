@@ -1,17 +1,19 @@
 //! `cutwater broker`: serves a log until SIGINT or SIGTERM, then closes it cleanly.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use cutwater_broker::{Broker, BrokerError, BrokerOptions, Listen, MetricsOptions, Security, TlsFiles};
 use cutwater_partition_log::{CloseError, Holder, Log, LogOptions, OpenError};
 use cutwater_platform::Platform;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use thiserror::Error;
+
+use crate::users;
 
 /// How often it looks whether it shall stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -19,11 +21,14 @@ const LOOK: Duration = Duration::from_millis(50);
 const INTERRUPTED: i32 = 130;
 
 #[derive(Debug, Args)]
+#[command(subcommand_negates_reqs = true)]
 pub(crate) struct BrokerArguments {
+    #[command(subcommand)]
+    command: Option<BrokerCommand>,
     /// The log's directory; created if it isn't there.
-    #[arg(long, value_name = "DIR", env = "CUTWATER_DATA")]
-    data: PathBuf,
-    /// Where to listen, once or several times: [plain://|tls://]ADDRESS[=HOST:PORT]. Port 0 takes a free one; HOST:PORT is what
+    #[arg(long, value_name = "DIR", env = "CUTWATER_DATA", required = true)]
+    data: Option<PathBuf>,
+    /// Where to listen, once or several times: [plain://|tls://|sasl-tls://|sasl://]ADDRESS[=HOST:PORT]. Port 0 takes a free one; HOST:PORT is what
     /// clients are told to connect to, if not the address. What other machines can reach must have TLS and authentication. The
     /// addresses are printed, one a line, once clients can connect.
     #[arg(
@@ -43,6 +48,12 @@ pub(crate) struct BrokerArguments {
     /// PEM file with the certificates of authorities: clients must then show a certificate that one of them issued.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
+    /// Ask for each request whether its user may do that; what no rule allows is then denied. Rules are made by Kafka's tools.
+    #[arg(long)]
+    authorize: bool,
+    /// A user that may do everything; may be given several times.
+    #[arg(long, value_name = "NAME", requires = "authorize")]
+    super_user: Vec<String>,
     /// If another process of this machine holds the log, end that process and go on.
     #[arg(long)]
     take_over: bool,
@@ -67,8 +78,16 @@ pub(crate) struct BrokerArguments {
     metrics_series: usize,
 }
 
+#[derive(Debug, Subcommand)]
+enum BrokerCommand {
+    /// Users that may connect.
+    User(users::UserArguments),
+}
+
 #[derive(Debug, Error)]
 pub(crate) enum RunError {
+    #[error(transparent)]
+    Users(#[from] users::UserError),
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]
@@ -81,6 +100,10 @@ pub(crate) enum RunError {
 
 /// Serves until told to stop.
 pub(crate) fn run(arguments: &BrokerArguments) -> Result<(), RunError> {
+    if let Some(BrokerCommand::User(arguments)) = &arguments.command {
+        return Ok(users::run(arguments)?);
+    }
+    let data = arguments.data.clone().expect("the command line asks for it");
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order: only a second signal finds the flag set.
@@ -91,12 +114,12 @@ pub(crate) fn run(arguments: &BrokerArguments) -> Result<(), RunError> {
     let platform = Platform::real();
     let holder = Holder { job: "cutwater broker".to_string(), attempt: 0 };
     let options = LogOptions { holder, take_over: arguments.take_over, ..LogOptions::default() };
-    let log = Log::open(&platform, &arguments.data, options)?;
+    let log = Log::open(&platform, &data, options)?;
     let options = BrokerOptions {
         auto_create_topics: !arguments.no_auto_create,
         default_partitions: arguments.partitions.max(1),
         group_initial_delay: Duration::from_millis(arguments.group_initial_delay),
-        security: security(arguments),
+        security: security(arguments, &data),
         ..BrokerOptions::default()
     };
     let broker = Broker::serve(&platform, log.clone(), &arguments.listen, options)?;
@@ -104,7 +127,7 @@ pub(crate) fn run(arguments: &BrokerArguments) -> Result<(), RunError> {
     let metrics = arguments.metrics.map(|address| broker.serve_metrics(address, metrics)).transpose()?;
     broker.addresses().iter().for_each(announce);
     metrics.iter().for_each(|metrics| announce(&metrics.address()));
-    tracing::info!(addresses = ?broker.addresses(), data = %arguments.data.display(), "serving the log");
+    tracing::info!(addresses = ?broker.addresses(), data = %data.display(), "serving the log");
     while !stop.load(Ordering::SeqCst) {
         platform.clock.sleep(LOOK);
     }
@@ -116,10 +139,15 @@ pub(crate) fn run(arguments: &BrokerArguments) -> Result<(), RunError> {
     Ok(())
 }
 
-fn security(arguments: &BrokerArguments) -> Security {
+fn security(arguments: &BrokerArguments, data: &Path) -> Security {
     let files = arguments.tls_cert.clone().zip(arguments.tls_key.clone());
     let client_ca = arguments.tls_client_ca.clone();
-    Security { tls: files.map(|(certificate, key)| TlsFiles { certificate, key, client_ca }) }
+    Security {
+        tls: files.map(|(certificate, key)| TlsFiles { certificate, key, client_ca }),
+        data: Some(data.to_path_buf()),
+        authorize: arguments.authorize,
+        super_users: arguments.super_user.clone(),
+    }
 }
 
 #[expect(clippy::print_stdout, reason = "the address is what this command answers")]

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod broker;
+mod users;
 
 use std::process::ExitCode;
 

@@ -3,7 +3,7 @@
 #[path = "../../broker/tests/common/mod.rs"]
 mod common;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -116,4 +116,44 @@ fn what_cannot_be_served_ends_with_1_and_a_reason_and_wrong_usage_with_2() {
     assert!(code == Some(1) && said.contains("loopback"), "{said}");
     let (code, _) = refused(&data, "nowhere");
     assert_eq!(code, Some(2));
+}
+
+/// What `cutwater broker user ...` ends with and prints.
+fn user(data: &Path, arguments: &[&str], password: &str) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cutwater"));
+    command.args(["broker", "user"]).args(arguments).arg("--data").arg(data);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the command starts");
+    // It may have ended already, for it reads nothing.
+    let _ = child.stdin.take().expect("piped").write_all(password.as_bytes());
+    let done = child.wait_with_output().expect("it ends");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (done.status.code(), text(done.stdout), text(done.stderr))
+}
+
+#[test]
+fn users_are_added_listed_and_removed_before_and_while_a_broker_runs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("log");
+    let (code, _, said) = user(&data, &["add", "alice"], "a long secret\n");
+    assert!(code == Some(0) && !said.contains("secret"), "{said}");
+    let running = start(&data);
+    assert_eq!(user(&data, &["add", "bob"], "another").0, Some(0), "a running broker doesn't mind");
+    assert_eq!(user(&data, &["list"], "").1, "alice\nbob\n");
+    let (code, _, said) = user(&data, &["add", "carol"], "\n");
+    assert!(code == Some(1) && said.contains("empty"), "{said}");
+    assert_eq!(user(&data, &["add", "carol", "a secret on the command line"], "x").0, Some(2));
+    assert_eq!(user(&data, &["remove", "bob"], "").0, Some(0));
+    let (code, _, said) = user(&data, &["remove", "bob"], "");
+    assert!(code == Some(1) && said.contains("no user \"bob\""), "{said}");
+    assert_eq!(user(&data, &["list"], "").1, "alice\n");
+    running.signal("-TERM");
+    assert_eq!(running.end().code(), Some(0));
+    let running = start(&data);
+    assert_eq!(user(&data, &["list"], "").1, "alice\n", "the log leaves its users alone");
+    drop(running);
+    let (code, said) = refused(&data, "sasl://0.0.0.0:0");
+    assert!(code == Some(1) && said.contains("no TLS"), "{said}");
+    let (code, said) = refused(&data, "sasl-tls://127.0.0.1:0");
+    assert!(code == Some(1) && said.contains("--tls-cert"), "{said}");
 }

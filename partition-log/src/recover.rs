@@ -80,7 +80,8 @@ pub(crate) fn open(
 }
 
 fn refuse_foreign(files: &Arc<dyn Files>, dir: &Path) -> Result<(), OpenError> {
-    let ours = [lock::NAME, WAL_DIR, PARTITIONS_DIR, base_image::DIR];
+    // `access` is the broker's, with users and rights.
+    let ours = [lock::NAME, WAL_DIR, PARTITIONS_DIR, base_image::DIR, "access"];
     let entries = files.read_dir(dir).at("list", dir)?;
     match entries.into_iter().find(|entry| !ours.contains(&entry.name.as_str())) {
         Some(entry) => Err(OpenError::Foreign { dir: dir.to_path_buf(), name: entry.name }),

@@ -149,7 +149,7 @@ fn the_two_commands_of_the_readme_are_run_by_the_ci_as_they_stand_there() {
 #[test]
 fn every_crash_point_in_the_code_has_a_row_in_the_docs_and_every_row_a_point() {
     // What belongs to tests has points of its own.
-    let code: String = ["engine", "partition-log", "sources-sinks", "."]
+    let code: String = ["engine", "partition-log", "sources-sinks", "broker", "."]
         .iter()
         .flat_map(|c| sources(&format!("{c}/src")))
         .filter(|(file, _)| !file.ends_with("tests.rs"))

@@ -1,14 +1,15 @@
-//! The server itself: `DescribeCluster`, `ListPartitionReassignments`, `DescribeAcls`.
+//! The server itself: `DescribeCluster`, `ListPartitionReassignments`.
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
 use kafka_protocol::messages::{
-    DescribeAclsRequest, DescribeAclsResponse, DescribeClusterRequest, DescribeClusterResponse,
-    ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse,
+    DescribeClusterRequest, DescribeClusterResponse, ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
 };
 
 use super::Call;
-use crate::errors::text;
+use crate::access::acl::Operation;
+use crate::errors::{NONE, text};
 use crate::service::NODE;
 
 const NO_OPERATIONS: i32 = i32::MIN;
@@ -33,12 +34,10 @@ pub(super) fn describe(call: &Call<'_>, request: DescribeClusterRequest) -> Desc
 }
 
 /// One server has nobody to move a partition to.
-pub(super) fn reassignments(_: &Call<'_>, _: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse {
-    ListPartitionReassignmentsResponse::default()
-}
-
-pub(super) fn describe_acls(_: &Call<'_>, _: DescribeAclsRequest) -> DescribeAclsResponse {
-    DescribeAclsResponse::default()
-        .with_error_code(ResponseError::SecurityDisabled.code())
-        .with_error_message(Some(text("this server has no authorisation")))
+pub(super) fn reassignments(
+    call: &Call<'_>,
+    _: ListPartitionReassignmentsRequest,
+) -> ListPartitionReassignmentsResponse {
+    let allowed = call.cluster(Operation::Describe);
+    ListPartitionReassignmentsResponse::default().with_error_code(allowed.err().map_or(NONE, |error| error.code()))
 }

@@ -20,6 +20,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use super::Call;
 use super::members::plain;
+use crate::access::acl::Operation;
 use crate::errors::{Answered, code, message, of_topic, text, with};
 use crate::service::NODE;
 
@@ -87,16 +88,19 @@ pub(super) fn describe(call: &Call<'_>, request: DescribeConfigsRequest) -> Desc
         let keys = asked.configuration_keys.as_ref();
         let wanted =
             |name: &str| keys.is_none_or(|keys| keys.is_empty() || keys.iter().any(|key| key.as_str() == name));
-        let found = match asked.resource_type {
-            TOPIC if call.service.log.topic(&asked.resource_name).is_none() => {
+        let found = match allowed(call, Operation::DescribeConfigs, asked.resource_type, &asked.resource_name)
+            .map(|()| asked.resource_type)
+        {
+            Err(denied) => Err(denied),
+            Ok(TOPIC) if call.service.log.topic(&asked.resource_name).is_none() => {
                 Err((ResponseError::UnknownTopicOrPartition, "there is no such topic".to_string()))
             }
-            TOPIC => Ok(of_topic_settings(call, &asked.resource_name, request.include_synonyms)),
-            BROKER if asked.resource_name.is_empty() || *asked.resource_name == NODE.0.to_string() => {
+            Ok(TOPIC) => Ok(of_topic_settings(call, &asked.resource_name, request.include_synonyms)),
+            Ok(BROKER) if asked.resource_name.is_empty() || *asked.resource_name == NODE.0.to_string() => {
                 Ok(of_server(call))
             }
-            BROKER => Err((ResponseError::InvalidRequest, "there is no such server".to_string())),
-            _ => Err((ResponseError::InvalidRequest, "only topics and servers have settings".to_string())),
+            Ok(BROKER) => Err((ResponseError::InvalidRequest, "there is no such server".to_string())),
+            Ok(_) => Err((ResponseError::InvalidRequest, "only topics and servers have settings".to_string())),
         };
         let (error, why) = (code(&found), message(&found));
         let configs = found.unwrap_or_default().into_iter().filter(|config| wanted(&config.name));
@@ -112,6 +116,15 @@ pub(super) fn describe(call: &Call<'_>, request: DescribeConfigsRequest) -> Desc
             .with_resource_name(asked.resource_name)
     });
     DescribeConfigsResponse::default().with_results(results.collect())
+}
+
+/// Whether the caller may do that to the settings of a topic or of the server.
+fn allowed(call: &Call<'_>, operation: Operation, kind: i8, name: &str) -> Answered<()> {
+    let allowed = match kind {
+        TOPIC => call.topic(operation, name),
+        _ => call.cluster(operation),
+    };
+    allowed.map_err(|error| (error, "these settings aren't yours".to_string()))
 }
 
 fn one(name: &str, value: String, source: i8, kind: i8) -> DescribeConfigsResourceResult {
@@ -197,6 +210,7 @@ fn change(
     changes: Vec<(String, Change)>,
     only_look: bool,
 ) -> Answered<()> {
+    allowed(call, Operation::AlterConfigs, kind, topic)?;
     if kind != TOPIC {
         return Err((ResponseError::InvalidRequest, "the server's settings are those of its command line".to_string()));
     }

@@ -16,6 +16,7 @@ use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse, ProducerId
 use uuid::Uuid;
 
 use super::Call;
+use crate::access::acl::Operation;
 use crate::errors::{NONE, of_fetch};
 use crate::fetch_sessions::machine::{Asked, Begun, News, Request, TopicKey};
 use crate::pool::Share;
@@ -58,7 +59,7 @@ pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> FetchResponse {
     let wanted = resolve(call, &begun);
     let (mut look, mut room) = look_with_room(call, &terms, &wanted);
     if !look.satisfies(enough) && service.now() < deadline {
-        let ids = wanted.iter().filter_map(|wanted| place(wanted.topic.as_deref()?, wanted.partition));
+        let ids = wanted.iter().filter_map(|wanted| place(wanted.topic.as_deref().ok()?, wanted.partition));
         let watch = service.log.watch(ids);
         loop {
             watch.reset();
@@ -114,29 +115,42 @@ fn named(call: &Call<'_>, request: FetchRequest) -> Request {
     Request { id: request.session_id, epoch: request.session_epoch, by_id, forgotten: forgotten.collect(), partitions }
 }
 
+/// A topic that is there and may be read, or why it isn't.
+type Found = Result<Arc<Topic>, ResponseError>;
+
 /// A partition that is read.
 struct Wanted<'a> {
     key: &'a TopicKey,
-    topic: Option<Arc<Topic>>,
+    topic: Found,
     partition: i32,
     asked: Asked,
 }
 
+/// A topic, if the caller may read it. Rights are asked for with each fetch, whatever its session remembers; whether there is a
+/// topic of a name isn't told to who may not read it.
+fn find(call: &Call<'_>, key: &TopicKey) -> Found {
+    let service = call.service;
+    match key {
+        TopicKey::Name(name) => {
+            call.topic(Operation::Read, name)?;
+            service.log.topic(name).map(Arc::new).ok_or(ResponseError::UnknownTopicOrPartition)
+        }
+        TopicKey::Id(id) => {
+            let topic = service.topic_ids.find(&service.log, *id).ok_or(ResponseError::UnknownTopicId)?;
+            call.topic(Operation::Read, &topic.name)?;
+            Ok(Arc::new(topic))
+        }
+    }
+}
+
 /// Finds the topics; one after the other is looked up once.
 fn resolve<'a>(call: &Call<'_>, begun: &'a Begun) -> Vec<Wanted<'a>> {
-    let service = call.service;
-    let mut last: Option<(&TopicKey, Option<Arc<Topic>>)> = None;
+    let mut last: Option<(&TopicKey, Found)> = None;
     let mut wanted = Vec::with_capacity(begun.partitions.len());
     for ((key, partition), asked) in &begun.partitions {
         let topic = match &last {
             Some((known, topic)) if *known == key => topic.clone(),
-            _ => {
-                let found = match key {
-                    TopicKey::Name(name) => service.log.topic(name),
-                    TopicKey::Id(id) => service.topic_ids.find(&service.log, *id),
-                };
-                found.map(Arc::new)
-            }
+            _ => find(call, key),
         };
         last = Some((key, topic.clone()));
         wanted.push(Wanted { key, topic, partition: *partition, asked: *asked });
@@ -203,15 +217,11 @@ fn look(call: &Call<'_>, terms: &Terms, wanted: &[Wanted<'_>]) -> Look {
     let mut room = terms.bytes;
     let mut look = Look { partitions: Vec::with_capacity(wanted.len()), bytes: 0, urgent: false };
     for one in wanted {
-        let unknown = match one.key {
-            TopicKey::Name(_) => ResponseError::UnknownTopicOrPartition,
-            TopicKey::Id(_) => ResponseError::UnknownTopicId,
-        };
         // A batch larger than the limits is answered all the same if nothing else is, so that its reader gets on.
         let first = look.bytes == 0;
         let fetched = match &one.topic {
-            None => Err(unknown),
-            Some(topic) => read(call, topic, one, terms, room, first),
+            Err(refused) => Err(*refused),
+            Ok(topic) => read(call, topic, one, terms, room, first),
         };
         let data = data(one.partition, fetched, terms.isolation == Isolation::ReadCommitted);
         look.urgent |= news(&data).urgent;

@@ -14,6 +14,7 @@ use kafka_protocol::messages::{
 
 use super::Call;
 use super::group_offsets::of_group;
+use crate::access::acl::Operation;
 use crate::errors::{NONE, text};
 use crate::group::machine::Phase;
 
@@ -34,6 +35,9 @@ pub(super) fn describe(call: &Call<'_>, request: DescribeGroupsRequest) -> Descr
     let known = names(call);
     let groups = request.groups.into_iter().map(|id| {
         let described = DescribedGroup::default().with_authorized_operations(NO_OPERATIONS);
+        if let Err(error) = call.group(Operation::Describe, &id) {
+            return described.with_error_code(error.code()).with_group_id(id);
+        }
         let known = match &known {
             Ok(known) => known.contains(id.as_str()),
             Err(error) => return described.with_error_code(error.code()).with_group_id(id),
@@ -74,11 +78,13 @@ pub(super) fn list(call: &Call<'_>, request: ListGroupsRequest) -> ListGroupsRes
         Ok(names) => names,
         Err(error) => return ListGroupsResponse::default().with_error_code(error.code()),
     };
+    let all = call.cluster(Operation::Describe).is_ok();
+    let seen = |name: &String| all || call.group(Operation::Describe, name).is_ok();
     let states = request.states_filter;
     let kinds = request.types_filter;
     let wanted = |state: &str| states.is_empty() || states.iter().any(|asked| asked.eq_ignore_ascii_case(state));
     let classic = kinds.is_empty() || kinds.iter().any(|asked| asked.eq_ignore_ascii_case(CLASSIC));
-    let groups = names.into_iter().filter(|_| classic).filter_map(|name| {
+    let groups = names.into_iter().filter(seen).filter(|_| classic).filter_map(|name| {
         let hosted = call.service.groups.look(&name, |group| (group.phase, group.protocol_type.clone()));
         let (phase, kind) = hosted.unwrap_or((Phase::Empty, CONSUMER.to_string()));
         wanted(phase.name()).then(|| {
@@ -94,6 +100,7 @@ pub(super) fn delete(call: &Call<'_>, request: DeleteGroupsRequest) -> DeleteGro
     let known = names(call);
     let results = request.groups_names.into_iter().map(|id| {
         let deleted = match &known {
+            _ if call.group(Operation::Delete, &id).is_err() => Err(ResponseError::GroupAuthorizationFailed),
             Err(error) => Err(*error),
             Ok(known) if !known.contains(id.as_str()) => Err(ResponseError::GroupIdNotFound),
             Ok(_) => {

@@ -18,6 +18,7 @@ use kafka_protocol::messages::{
 
 use super::Call;
 use super::members::plain;
+use crate::access::acl::Operation;
 use crate::errors::{NONE, of_down, text};
 use crate::group::member::Who;
 use crate::topic_ids;
@@ -59,6 +60,7 @@ pub(super) fn judge(call: &Call<'_>, asked: &[Asked<'_>]) -> (Vec<OffsetCommit>,
         let offset = u64::try_from(one.offset);
         let metadata = one.metadata.unwrap_or_default();
         let judged = match (at, offset) {
+            _ if call.topic(Operation::Read, one.topic).is_err() => Err(ResponseError::TopicAuthorizationFailed),
             (None, _) => Err(ResponseError::UnknownTopicOrPartition),
             (_, Err(_)) => Err(ResponseError::InvalidCommitOffsetSize),
             _ if metadata.len() > METADATA_BYTES_MAX => Err(ResponseError::OffsetMetadataTooLarge),
@@ -98,8 +100,9 @@ pub(super) fn commit(call: &Call<'_>, request: OffsetCommitRequest) -> OffsetCom
         generation: request.generation_id_or_member_epoch,
     };
     let log = &call.service.log;
-    let done =
-        call.service.groups.commit(&request.group_id, who, false, || log.commit_offsets(&request.group_id, commits));
+    let commit = || log.commit_offsets(&request.group_id, commits);
+    let allowed = call.group(Operation::Read, &request.group_id);
+    let done = allowed.and_then(|()| call.service.groups.commit(&request.group_id, who, false, commit));
     let all = match done {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(of_group(&error)),
@@ -130,6 +133,7 @@ fn find(
     stable: bool,
 ) -> Result<Vec<(TopicName, Vec<Found>)>, ResponseError> {
     let log = &call.service.log;
+    call.group(Operation::Describe, group)?;
     let known: GroupOffsets = log.group_offsets(group).map_err(|e| of_group(&e))?;
     let found = |at: Option<TopicPartition>, partition: i32| {
         let unstable = stable && at.is_some_and(|at| known.unstable.contains(&at));
@@ -144,7 +148,8 @@ fn find(
         let unstable = known.unstable.iter().filter(|_| stable);
         let all: std::collections::BTreeSet<TopicPartition> = known.offsets.keys().chain(unstable).copied().collect();
         for at in all {
-            if let Some(topic) = log.topic_by_id(at.topic) {
+            let topic = log.topic_by_id(at.topic);
+            if let Some(topic) = topic.filter(|topic| call.topic(Operation::Describe, &topic.name).is_ok()) {
                 topics.entry(topic.name).or_default().push(found(Some(at), at.partition.cast_signed()));
             }
         }
@@ -153,7 +158,12 @@ fn find(
     let topics = asked.into_iter().map(|(name, partitions)| {
         let topic = log.topic(&name);
         let at = |partition: i32| Some(TopicPartition::new(topic.as_ref()?.id, u32::try_from(partition).ok()?));
-        let partitions = partitions.into_iter().map(|partition| found(at(partition), partition)).collect();
+        let denied = call.topic(Operation::Describe, &name).err();
+        let partitions = partitions.into_iter().map(|partition| match denied {
+            Some(error) => (partition, NO_OFFSET, String::new(), error.code()),
+            None => found(at(partition), partition),
+        });
+        let partitions = partitions.collect();
         (name, partitions)
     });
     Ok(topics.collect())
@@ -214,6 +224,9 @@ pub(super) fn fetch(call: &Call<'_>, request: OffsetFetchRequest) -> OffsetFetch
 
 pub(super) fn delete(call: &Call<'_>, request: OffsetDeleteRequest) -> OffsetDeleteResponse {
     let log = &call.service.log;
+    if let Err(error) = call.group(Operation::Delete, &request.group_id) {
+        return OffsetDeleteResponse::default().with_error_code(error.code());
+    }
     // Without members nobody reads; with members only topics that nobody reads could go, and only they know which.
     let empty = call.service.groups.look(&request.group_id, |group| group.members.is_empty()).unwrap_or(true);
     if !empty {
@@ -225,11 +238,13 @@ pub(super) fn delete(call: &Call<'_>, request: OffsetDeleteRequest) -> OffsetDel
         .iter()
         .map(|asked| {
             let topic = log.topic(&asked.name);
+            let denied = call.topic(Operation::Read, &asked.name).err();
             let partitions = asked.partitions.iter().map(|partition| {
                 let index = partition.partition_index;
                 let at = topic.as_ref().zip(u32::try_from(index).ok());
                 let at = at.filter(|(topic, partition)| *partition < topic.partitions);
                 let error = match at {
+                    _ if denied.is_some() => denied.map_or(NONE, |error| error.code()),
                     Some((topic, partition)) => {
                         gone.push(TopicPartition::new(topic.id, partition));
                         NONE

@@ -15,6 +15,7 @@ use kafka_protocol::messages::{
 };
 
 use super::Call;
+use crate::access::acl::Operation;
 use crate::errors::{NONE, of_fetch, text};
 use crate::service::{LEADER_EPOCH, NODE};
 use crate::topic_ids;
@@ -32,7 +33,10 @@ pub(super) fn topic_partitions(
 ) -> DescribeTopicPartitionsResponse {
     let log = &call.service.log;
     let names: BTreeSet<String> = match request.topics.is_empty() {
-        true => log.topics().into_iter().map(|topic| topic.name).collect(),
+        true => {
+            let names = log.topics().into_iter().map(|topic| topic.name);
+            names.filter(|name| call.topic(Operation::Describe, name).is_ok()).collect()
+        }
         false => request.topics.iter().map(|topic| topic.name.to_string()).collect(),
     };
     let (first, mut from) = match &request.cursor {
@@ -45,6 +49,10 @@ pub(super) fn topic_partitions(
         let begin = if name == first { std::mem::take(&mut from) } else { 0 };
         if room == 0 {
             return response.with_next_cursor(Some(cursor(&name, begin)));
+        }
+        if let Err(error) = call.topic(Operation::Describe, &name) {
+            response.topics.push(unknown(&name).with_error_code(error.code()));
+            continue;
         }
         let Some(topic) = log.topic(&name) else {
             response.topics.push(unknown(&name));
@@ -94,6 +102,10 @@ fn known(topic: &Topic, partitions: std::ops::Range<u32>) -> DescribeTopicPartit
 
 /// There is one directory. What is durable in the write-ahead log alone isn't in a partition's size yet.
 pub(super) fn log_dirs(call: &Call<'_>, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse {
+    if let Err(error) = call.cluster(Operation::Describe) {
+        let response = DescribeLogDirsResponse::default();
+        return if call.version() >= 3 { response.with_error_code(error.code()) } else { response };
+    }
     let log = &call.service.log;
     let asked: BTreeMap<String, Vec<u32>> = match request.topics {
         None => log.topics().into_iter().map(|topic| (topic.name, (0..topic.partitions).collect())).collect(),

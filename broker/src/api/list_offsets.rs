@@ -8,6 +8,7 @@ use kafka_protocol::messages::{ListOffsetsRequest, ListOffsetsResponse};
 
 use super::Call;
 use super::fetch::{check_epoch, isolation};
+use crate::access::acl::Operation;
 use crate::errors::of_fetch;
 use crate::service::LEADER_EPOCH;
 
@@ -21,10 +22,11 @@ const LATEST: i64 = -1;
 pub(super) fn list_offsets(call: &Call<'_>, request: ListOffsetsRequest) -> ListOffsetsResponse {
     let isolation = isolation(request.isolation_level);
     let topics = request.topics.into_iter().map(|asked| {
+        let allowed = call.topic(Operation::Describe, &asked.name);
         let topic = call.service.log.topic(&asked.name);
         let partitions = asked.partitions.iter().map(|partition| {
             let response = ListOffsetsPartitionResponse::default().with_partition_index(partition.partition_index);
-            match find(call, topic.as_ref(), partition, isolation) {
+            match allowed.and_then(|()| find(call, topic.as_ref(), partition, isolation)) {
                 Ok((offset, timestamp)) => {
                     // "Nothing found" has no epoch either, and before version 4 the answer has no place for one.
                     let epoch = if offset >= 0 && call.version() >= 4 { LEADER_EPOCH } else { -1 };

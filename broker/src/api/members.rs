@@ -12,8 +12,9 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 
 use super::Call;
+use crate::access::acl::Operation;
 use crate::errors::{NONE, text};
-use crate::group::member::{Join, Who};
+use crate::group::member::{Join, Refusal, Who};
 
 fn millis(ms: i32) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
@@ -40,7 +41,9 @@ pub(super) fn join(call: &Call<'_>, request: JoinGroupRequest) -> JoinGroupRespo
         id_first: call.version() >= 4,
         can_skip: call.version() >= 9,
     };
-    match call.service.groups.join(&request.group_id, join) {
+    let refused = |error| Refusal { error, member: String::new() };
+    let allowed = call.group(Operation::Read, &request.group_id).map_err(refused);
+    match allowed.and_then(|()| call.service.groups.join(&request.group_id, join)) {
         Ok(joined) => {
             let members = joined.members.into_iter().map(|(id, instance, metadata)| {
                 JoinGroupResponseMember::default()
@@ -80,7 +83,8 @@ pub(super) fn sync(call: &Call<'_>, request: SyncGroupRequest) -> SyncGroupRespo
     };
     let protocol = (plain(&request.protocol_type), plain(&request.protocol_name));
     let assignments = request.assignments.iter().map(|a| (a.member_id.to_string(), a.assignment.to_vec())).collect();
-    match call.service.groups.sync(&request.group_id, who, protocol, assignments) {
+    let allowed = call.group(Operation::Read, &request.group_id);
+    match allowed.and_then(|()| call.service.groups.sync(&request.group_id, who, protocol, assignments)) {
         Ok(synced) => {
             let response = SyncGroupResponse::default().with_assignment(Bytes::from(synced.assignment));
             match call.version() {
@@ -100,11 +104,15 @@ pub(super) fn heartbeat(call: &Call<'_>, request: HeartbeatRequest) -> Heartbeat
         instance: plain(&request.group_instance_id),
         generation: request.generation_id,
     };
-    let alive = call.service.groups.heartbeat(&request.group_id, who);
+    let allowed = call.group(Operation::Read, &request.group_id);
+    let alive = allowed.and_then(|()| call.service.groups.heartbeat(&request.group_id, who));
     HeartbeatResponse::default().with_error_code(alive.err().map_or(NONE, |error| error.code()))
 }
 
 pub(super) fn leave(call: &Call<'_>, request: LeaveGroupRequest) -> LeaveGroupResponse {
+    if let Err(error) = call.group(Operation::Read, &request.group_id) {
+        return LeaveGroupResponse::default().with_error_code(error.code());
+    }
     let groups = &call.service.groups;
     let left = |member: &str, instance: Option<&str>| {
         groups.leave(&request.group_id, member, instance).err().map_or(NONE, |error| error.code())

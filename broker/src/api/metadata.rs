@@ -14,6 +14,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use super::Call;
+use crate::access::acl::Operation;
 use crate::errors::{NONE, of_topic, text};
 use crate::service::{LEADER_EPOCH, NODE};
 use crate::topic_ids;
@@ -29,7 +30,11 @@ pub(super) fn metadata(call: &Call<'_>, request: MetadataRequest) -> MetadataRes
         .with_port(call.caller.port.into());
     let asked = request.topics.filter(|topics| call.version() > 0 || !topics.is_empty());
     let topics = match asked {
-        None => service.log.topics().iter().map(known).collect(),
+        None => {
+            let all = service.log.topics();
+            let shown = all.iter().filter(|topic| call.topic(Operation::Describe, &topic.name).is_ok());
+            shown.map(known).collect()
+        }
         Some(topics) => {
             let create =
                 service.options.auto_create_topics && (call.version() < 4 || request.allow_auto_topic_creation);
@@ -47,14 +52,21 @@ pub(super) fn metadata(call: &Call<'_>, request: MetadataRequest) -> MetadataRes
 fn one(call: &Call<'_>, name: Option<TopicName>, id: Uuid, create: bool) -> MetadataResponseTopic {
     let service = call.service;
     let Some(name) = name.filter(|_| id.is_nil()) else {
+        // To who may not see it, a topic's number is one of no topic.
         let found = service.topic_ids.find(&service.log, id);
+        let found = found.filter(|topic| call.topic(Operation::Describe, &topic.name).is_ok());
         let unknown = || empty(None, ResponseError::UnknownTopicId.code()).with_topic_id(id);
         return found.as_ref().map_or_else(unknown, known);
     };
+    // Before it is looked whether there is one: who may not see it isn't told.
+    if let Err(error) = call.topic(Operation::Describe, &name) {
+        return empty(Some(name), error.code());
+    }
     match service.log.topic(&name) {
         Some(topic) => known(&topic),
         None if check_name(&name).is_err() => empty(Some(name), ResponseError::InvalidTopicException.code()),
         None if !create => empty(Some(name), ResponseError::UnknownTopicOrPartition.code()),
+        None if call.create(&name).is_err() => empty(Some(name), ResponseError::TopicAuthorizationFailed.code()),
         None => match service.log.create_topic(&name, service.options.default_partitions) {
             // Another client may have been faster.
             Ok(_) | Err(TopicError::Exists { .. }) => match service.log.topic(&name) {
@@ -87,27 +99,37 @@ fn known(topic: &Topic) -> MetadataResponseTopic {
         .with_partitions((0..topic.partitions).map(partition).collect())
 }
 
-/// Kinds of coordinators: of groups, of transactions.
-const KINDS: std::ops::RangeInclusive<i8> = 0..=1;
-
 pub(super) fn find_coordinator(call: &Call<'_>, request: FindCoordinatorRequest) -> FindCoordinatorResponse {
-    let (code, message) = match KINDS.contains(&request.key_type) {
-        true => (NONE, None),
-        false => (ResponseError::InvalidRequest.code(), Some(StrBytes::from_static_str("no such kind of coordinator"))),
+    let judge = |key: &StrBytes| {
+        let allowed = match request.key_type {
+            0 => call.group(Operation::Describe, key),
+            1 => call.transactional_id(Operation::Describe, key),
+            _ => Err(ResponseError::InvalidRequest),
+        };
+        match allowed {
+            Ok(()) => (NONE, None),
+            Err(ResponseError::InvalidRequest) => {
+                let why = StrBytes::from_static_str("no such kind of coordinator");
+                (ResponseError::InvalidRequest.code(), Some(why))
+            }
+            Err(error) => (error.code(), Some(StrBytes::from_static_str("not allowed"))),
+        }
     };
     let one = |key: StrBytes| {
+        let (code, message) = judge(&key);
         Coordinator::default()
             .with_key(key)
             .with_node_id(NODE)
             .with_host(text(call.caller.host.clone()))
             .with_port(call.caller.port.into())
             .with_error_code(code)
-            .with_error_message(message.clone())
+            .with_error_message(message)
     };
     if call.version() >= 4 {
         return FindCoordinatorResponse::default()
             .with_coordinators(request.coordinator_keys.into_iter().map(one).collect());
     }
+    let (code, message) = judge(&request.key);
     FindCoordinatorResponse::default()
         .with_error_code(code)
         .with_error_message(message)

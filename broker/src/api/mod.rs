@@ -1,5 +1,6 @@
 //! What requests mean: one file per family of APIs. Each handler turns a decoded request into a response, by way of the log.
 
+mod acls;
 mod cluster;
 pub(crate) mod codes;
 mod configs;
@@ -13,6 +14,8 @@ mod metadata;
 pub(crate) mod owners;
 mod produce;
 mod records;
+mod sasl;
+mod scram_users;
 mod topics;
 mod transactions;
 mod txn_admin;
@@ -60,6 +63,12 @@ macro_rules! handlers {
         /// Carries a request out.
         pub(crate) fn call(service: &Arc<Service>, caller: &Caller, head: &Head) -> Reply {
             let call = Call { service, head, caller, client: &head.client, room: Cell::new(None), dropped: Cell::new(None) };
+            if !caller.session().admits(head.api.key) {
+                return Reply::Close(format!("{:?} was asked for by somebody who hasn't proved who it is", head.api.key));
+            }
+            if call.api().is_err() {
+                return Reply::Close(format!("{:?} is for those alone who may do everything", head.api.key));
+            }
             tracing::trace!(connection = caller.connection, api = ?head.api.key, version = head.version, "a request");
             match head.api.key {
                 ApiKey::Produce => match codec::request(head) {
@@ -119,7 +128,13 @@ handlers! {
     DescribeTopicPartitions: DescribeTopicPartitionsRequest by layout::topic_partitions,
     DescribeCluster: DescribeClusterRequest by cluster::describe,
     ListPartitionReassignments: ListPartitionReassignmentsRequest by cluster::reassignments,
-    DescribeAcls: DescribeAclsRequest by cluster::describe_acls,
+    DescribeAcls: DescribeAclsRequest by acls::describe,
+    CreateAcls: CreateAclsRequest by acls::create,
+    DeleteAcls: DeleteAclsRequest by acls::delete,
+    SaslHandshake: SaslHandshakeRequest by sasl::handshake,
+    SaslAuthenticate: SaslAuthenticateRequest by sasl::authenticate,
+    DescribeUserScramCredentials: DescribeUserScramCredentialsRequest by scram_users::describe,
+    AlterUserScramCredentials: AlterUserScramCredentialsRequest by scram_users::alter,
 }
 
 fn run<Request: Decodable, Response: Encodable + HeaderVersion + Codes>(
@@ -154,4 +169,5 @@ pub(crate) fn answer<Response: Encodable + HeaderVersion + Codes>(
     }
 }
 
+pub(crate) use sasl::bare;
 pub(crate) use versions::newest_versions;

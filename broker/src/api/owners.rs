@@ -50,6 +50,10 @@ pub(crate) fn read(frame: &Bytes) -> Option<Result<OwnersFrame, String>> {
 /// Carries a request out.
 pub(crate) fn call(service: &Arc<Service>, caller: &Caller, frame: OwnersFrame) -> Reply {
     let OwnersFrame { correlation, body } = frame;
+    // It reaches all topics, as servers do among themselves.
+    if !caller.session().is_through() || !service.access.allows_owners(caller) {
+        return Reply::Close("the log of a job was asked for by somebody who may not have it".to_string());
+    }
     match Request::decode(&body) {
         Ok(request) => carry_out(service, caller, correlation, request),
         Err(refused) => Reply::Close(refused.to_string()),

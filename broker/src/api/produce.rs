@@ -12,6 +12,7 @@ use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TopicName};
 use uuid::Uuid;
 
 use super::{Call, answer};
+use crate::access::acl::Operation;
 use crate::errors::{NONE, of_append, text};
 use crate::service::Reply;
 
@@ -25,12 +26,18 @@ pub(super) fn produce(call: &Call<'_>, request: ProduceRequest) -> Reply {
         _ => Some((ResponseError::InvalidRequiredAcks, "acks must be 0, 1 or -1".to_string())),
     };
     let id = request.transactional_id.as_ref().map(|id| id.as_str());
+    let denied = id.map_or(Ok(()), |id| call.transactional_id(Operation::Write, id)).err();
+    let refused = refused.or(denied.map(|error| (error, "this transactional id isn't yours".to_string())));
     let mut topics = Vec::with_capacity(request.topic_data.len());
     for asked in request.topic_data {
         let topic = call.service.topic_ids.named(&call.service.log, &asked.name, asked.topic_id);
+        let name = topic.as_ref().map_or(asked.name.as_str(), |topic| topic.name.as_str());
+        let denied = call.topic(Operation::Write, name).err();
+        let denied = denied.map(|error| (error, "this topic isn't yours to write to".to_string()));
+        let refused = refused.as_ref().or(denied.as_ref());
         let mut partitions = Vec::with_capacity(asked.partition_data.len());
         for data in asked.partition_data {
-            let underway = match &refused {
+            let underway = match refused {
                 Some(refused) => Err(refused.clone()),
                 None => append(call, topic.as_ref(), data.index, data.records, id),
             };

@@ -10,6 +10,7 @@ use kafka_protocol::messages::{
 
 use super::Call;
 use super::fetch::check_epoch;
+use crate::access::acl::Operation;
 use crate::errors::of_fetch;
 use crate::service::LEADER_EPOCH;
 
@@ -17,7 +18,13 @@ use crate::service::LEADER_EPOCH;
 const HIGH_WATERMARK: i64 = -1;
 const NO_OFFSET: i64 = -1;
 
-fn place(call: &Call<'_>, topic: &TopicName, partition: i32) -> Result<TopicPartition, ResponseError> {
+fn place(
+    call: &Call<'_>,
+    operation: Operation,
+    topic: &TopicName,
+    partition: i32,
+) -> Result<TopicPartition, ResponseError> {
+    call.topic(operation, topic)?;
     let topic = call.service.log.topic(topic).ok_or(ResponseError::UnknownTopicOrPartition)?;
     let partition = u32::try_from(partition).ok().filter(|partition| *partition < topic.partitions);
     Ok(TopicPartition::new(topic.id, partition.ok_or(ResponseError::UnknownTopicOrPartition)?))
@@ -30,7 +37,7 @@ pub(super) fn delete(call: &Call<'_>, request: DeleteRecordsRequest) -> DeleteRe
                 HIGH_WATERMARK => Ok(None),
                 offset => u64::try_from(offset).map(|offset| Some(Offset(offset))),
             };
-            let done = place(call, &asked.name, partition.partition_index).and_then(|at| {
+            let done = place(call, Operation::Delete, &asked.name, partition.partition_index).and_then(|at| {
                 let before = before.map_err(|_| ResponseError::OffsetOutOfRange)?;
                 // A compacted topic is a table: its oldest rows are no older than the others.
                 if !call.service.log.cleanup(at.topic).delete {
@@ -52,7 +59,7 @@ pub(super) fn delete(call: &Call<'_>, request: DeleteRecordsRequest) -> DeleteRe
 pub(super) fn offset_for_epoch(call: &Call<'_>, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse {
     let topics = request.topics.into_iter().map(|asked| {
         let partitions = asked.partitions.iter().map(|partition| {
-            let found = place(call, &asked.topic, partition.partition).and_then(|at| {
+            let found = place(call, Operation::Describe, &asked.topic, partition.partition).and_then(|at| {
                 check_epoch(partition.current_leader_epoch)?;
                 // There is one epoch, so it ends where the partition does; later ones are unknown.
                 let known = partition.leader_epoch == LEADER_EPOCH;

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use cutwater_partition_log::TopicId;
 
 use super::{Call, configs};
+use crate::access::acl::Operation;
 use crate::errors::{Answered, code, message, of_topic, text, with};
 use crate::topic_ids;
 
@@ -24,7 +25,8 @@ const REPLICAS: i16 = 1;
 
 pub(super) fn create_topics(call: &Call<'_>, request: CreateTopicsRequest) -> CreateTopicsResponse {
     let topics = request.topics.into_iter().map(|topic| {
-        let created = create(call, &topic, request.validate_only);
+        let allowed = call.create(&topic.name).map_err(|e| with(e)(&"this topic isn't yours to create"));
+        let created = allowed.and_then(|()| create(call, &topic, request.validate_only));
         let (id, partitions) = *created.as_ref().unwrap_or(&(TopicId(0), 0));
         let result = CreatableTopicResult::default()
             .with_error_code(code(&created))
@@ -121,6 +123,13 @@ fn delete(call: &Call<'_>, name: Option<&TopicName>, id: Uuid) -> Answered<(Topi
     let service = call.service;
     let unknown = if id.is_nil() { ResponseError::UnknownTopicOrPartition } else { ResponseError::UnknownTopicId };
     let found = service.topic_ids.named(&service.log, name.unwrap_or(&TopicName::default()), id);
+    // Whether there is one isn't told to who may not see it.
+    let named = found.as_ref().map(|topic| topic.name.as_str()).or(name.map(|name| name.as_str()));
+    if let Err(error) = named.map_or(Ok(()), |named| call.topic(Operation::Delete, named)) {
+        let seen = named.is_some_and(|named| call.topic(Operation::Describe, named).is_ok());
+        let error = if !id.is_nil() && !seen { unknown } else { error };
+        return Err(with(error)(&"this topic isn't yours to delete"));
+    }
     let found = found.ok_or_else(|| with(unknown)(&"there is no such topic"))?;
     service.log.delete_topic(&found.name).map_err(|e| with(of_topic(&e))(&e))?;
     Ok((topic_ids::name(&found.name), topic_ids::uuid(found.id, &found.name)))
@@ -139,6 +148,7 @@ pub(super) fn create_partitions(call: &Call<'_>, request: CreatePartitionsReques
 
 fn grow(call: &Call<'_>, name: &TopicName, count: i32, only_look: bool) -> Answered<()> {
     let log = &call.service.log;
+    call.topic(Operation::Alter, name).map_err(|e| with(e)(&"this topic isn't yours to change"))?;
     let known =
         log.topic(name).ok_or_else(|| with(ResponseError::UnknownTopicOrPartition)(&"there is no such topic"))?;
     let count = u32::try_from(count).unwrap_or(0);

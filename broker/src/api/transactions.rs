@@ -23,6 +23,7 @@ use kafka_protocol::messages::{
 use super::Call;
 use super::group_offsets::{Asked, judge, of_group};
 use super::members::plain;
+use crate::access::acl::Operation;
 use crate::errors::{NONE, of_down};
 use crate::fences::Speaks;
 use crate::group::member::Who;
@@ -64,9 +65,11 @@ pub(super) fn init_producer_id(call: &Call<'_>, request: InitProducerIdRequest) 
 fn init(call: &Call<'_>, request: &InitProducerIdRequest) -> Result<ClientProducer, ResponseError> {
     let log = &call.service.log;
     let Some(id) = &request.transactional_id else {
+        call.idempotent()?;
         let producer = log.allocate_producer().map_err(|_| ResponseError::KafkaStorageError)?;
         return Ok(ClientProducer { producer, epoch: 0 });
     };
+    call.transactional_id(Operation::Write, id)?;
     let timeout = u64::try_from(request.transaction_timeout_ms).ok().filter(|timeout| *timeout > 0);
     let timeout = timeout.map(Duration::from_millis).filter(|t| *t <= call.service.options.limits.transaction_timeout);
     let timeout = timeout.ok_or(ResponseError::InvalidTransactionTimeout)?;
@@ -125,12 +128,18 @@ pub(super) fn add_partitions(call: &Call<'_>, request: AddPartitionsToTxnRequest
         Some(TopicPartition::new(known.id, partition))
     };
     let topics = &request.v3_and_below_topics;
-    let asked: Vec<Option<TopicPartition>> = topics
+    let judged = |topic: &AddPartitionsToTxnTopic, partition: i32| {
+        call.topic(Operation::Write, &topic.name)?;
+        found(topic, partition).ok_or(ResponseError::UnknownTopicOrPartition)
+    };
+    let asked: Vec<Result<TopicPartition, ResponseError>> = topics
         .iter()
-        .flat_map(|topic| topic.partitions.iter().map(move |partition| found(topic, *partition)))
+        .flat_map(|topic| topic.partitions.iter().map(move |partition| judged(topic, *partition)))
         .collect();
     let all: Vec<TopicPartition> = asked.iter().flatten().copied().collect();
+    let denied = call.transactional_id(Operation::Write, id).err();
     let done = match all.len() == asked.len() {
+        _ if denied.is_some() => Ok(()),
         true => fenced(call, id, client, || log.add_partitions(id, client, &all)),
         // One that isn't there keeps all others out.
         false => Err(ResponseError::OperationNotAttempted),
@@ -138,8 +147,8 @@ pub(super) fn add_partitions(call: &Call<'_>, request: AddPartitionsToTxnRequest
     let mut each = asked.iter();
     let results = topics.iter().map(|topic| {
         let results = topic.partitions.iter().map(|partition| {
-            let known = each.next().is_some_and(Option::is_some);
-            let code = if known { code(done) } else { ResponseError::UnknownTopicOrPartition.code() };
+            let refused = denied.or_else(|| each.next().and_then(|judged| judged.err()));
+            let code = refused.map_or_else(|| code(done), |error| error.code());
             AddPartitionsToTxnPartitionResult::default()
                 .with_partition_index(*partition)
                 .with_partition_error_code(code)
@@ -154,7 +163,10 @@ pub(super) fn add_partitions(call: &Call<'_>, request: AddPartitionsToTxnRequest
 pub(super) fn add_offsets(call: &Call<'_>, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse {
     let id = &request.transactional_id;
     let client = ClientProducer { producer: request.producer_id.0, epoch: request.producer_epoch };
-    let done = fenced(call, id, client, || call.service.log.add_partitions(id, client, &[]));
+    let allowed = call.transactional_id(Operation::Write, id);
+    let allowed = allowed.and_then(|()| call.group(Operation::Read, &request.group_id));
+    let begin = || call.service.log.add_partitions(id, client, &[]);
+    let done = allowed.and_then(|()| fenced(call, id, client, begin));
     AddOffsetsToTxnResponse::default().with_error_code(code(done))
 }
 
@@ -185,7 +197,12 @@ pub(super) fn commit_offsets(call: &Call<'_>, request: TxnOffsetCommitRequest) -
         let taken = || call.service.log.commit_client_offsets(id, client, group, commits, implicit);
         call.service.groups.commit(group, who, true, taken)?.map_err(|error| of_client(&error, false))
     };
-    let done = if implicit { take() } else { fenced_as(call, Speaks::Offsets, id, client, false, take) };
+    let allowed = call.transactional_id(Operation::Write, id);
+    let allowed = allowed.and_then(|()| call.group(Operation::Read, group));
+    let done = allowed.and_then(|()| match implicit {
+        true => take(),
+        false => fenced_as(call, Speaks::Offsets, id, client, false, take),
+    });
     let all = done.err();
     let mut index = 0;
     let topics = request.topics.iter().map(|topic| {
@@ -206,6 +223,9 @@ pub(super) fn end(call: &Call<'_>, request: EndTxnRequest) -> EndTxnResponse {
     let client = ClientProducer { producer: request.producer_id.0, epoch: request.producer_epoch };
     let outcome = if request.committed { Outcome::Committed } else { Outcome::Aborted };
     let newer = call.version() >= 5;
+    if let Err(error) = call.transactional_id(Operation::Write, id) {
+        return EndTxnResponse::default().with_error_code(error.code());
+    }
     let mut given = None;
     let mut act = || {
         given = Some(call.service.log.end_client(id, client, outcome, newer)?);

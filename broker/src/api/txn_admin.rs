@@ -17,6 +17,7 @@ use kafka_protocol::messages::{
 
 use super::Call;
 use super::transactions::of_client;
+use crate::access::acl::Operation;
 use crate::errors::{NONE, of_fetch, text};
 use crate::topic_ids;
 
@@ -35,11 +36,13 @@ fn state(client: &ClientInfo) -> &'static str {
 pub(super) fn describe_producers(call: &Call<'_>, request: DescribeProducersRequest) -> DescribeProducersResponse {
     let log = &call.service.log;
     let topics = request.topics.into_iter().map(|asked| {
+        let allowed = call.topic(Operation::Read, &asked.name);
         let topic = log.topic(&asked.name);
         let partitions = asked.partition_indexes.iter().map(|index| {
             let response = PartitionResponse::default().with_partition_index(*index);
             let at = topic.as_ref().zip(u32::try_from(*index).ok());
-            let producers = at.ok_or(ResponseError::UnknownTopicOrPartition).and_then(|(topic, index)| {
+            let at = allowed.and_then(|()| at.ok_or(ResponseError::UnknownTopicOrPartition));
+            let producers = at.and_then(|(topic, index)| {
                 log.producers(TopicPartition::new(topic.id, index)).map_err(|e| of_fetch(&e))
             });
             match producers {
@@ -68,7 +71,8 @@ pub(super) fn list(call: &Call<'_>, request: ListTransactionsRequest) -> ListTra
     let producers = &request.producer_id_filters;
     let wanted = |client: &&ClientInfo| {
         let duration = client.open_since.map_or(-1, |since| now.saturating_sub(since.0));
-        (asked.is_empty() || asked.iter().any(|asked| asked.as_str() == state(client)))
+        call.transactional_id(Operation::Describe, &client.id).is_ok()
+            && (asked.is_empty() || asked.iter().any(|asked| asked.as_str() == state(client)))
             && (producers.is_empty() || producers.contains(&ProducerId(client.producer.producer)))
             && (request.duration_filter < 0 || duration > request.duration_filter)
     };
@@ -92,6 +96,9 @@ pub(super) fn describe(call: &Call<'_>, request: DescribeTransactionsRequest) ->
     let known = call.service.log.clients();
     let states = request.transactional_ids.into_iter().map(|id| {
         let response = describe_transactions_response::TransactionState::default();
+        if let Err(error) = call.transactional_id(Operation::Describe, &id) {
+            return response.with_error_code(error.code()).with_transactional_id(id);
+        }
         let Some(client) = known.iter().find(|client| client.id == id.as_str()) else {
             let code = ResponseError::TransactionalIdNotFound.code();
             return response.with_error_code(code).with_transactional_id(id);
@@ -99,6 +106,9 @@ pub(super) fn describe(call: &Call<'_>, request: DescribeTransactionsRequest) ->
         let mut topics: Vec<TopicData> = Vec::new();
         for at in &client.partitions {
             let Some(topic) = call.service.log.topic_by_id(at.topic) else { continue };
+            if call.topic(Operation::Describe, &topic.name).is_err() {
+                continue;
+            }
             let name = topic_ids::name(&topic.name);
             match topics.last_mut().filter(|last| last.topic == name) {
                 Some(last) => last.partitions.push(at.partition.cast_signed()),
@@ -122,9 +132,11 @@ pub(super) fn describe(call: &Call<'_>, request: DescribeTransactionsRequest) ->
 /// There are no brokers that write each other's markers; what comes is an operator's abort of one producer's transaction.
 pub(super) fn write_markers(call: &Call<'_>, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse {
     let log = &call.service.log;
+    let allowed = call.cluster(Operation::Alter).or_else(|_| call.cluster(Operation::ClusterAction));
     let markers = request.markers.into_iter().map(|marker| {
         let client = log.clients().into_iter().find(|client| client.producer.producer == marker.producer_id.0);
         let done = match client {
+            _ if allowed.is_err() => allowed,
             _ if marker.transaction_result => Err(ResponseError::InvalidRequest),
             None => Err(ResponseError::InvalidProducerIdMapping),
             Some(client) if client.producer.epoch != marker.producer_epoch => Err(ResponseError::InvalidProducerEpoch),

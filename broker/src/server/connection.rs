@@ -133,13 +133,28 @@ impl Reader {
         let _ = self.stream.tcp().set_write_timeout(Some(WRITE_PATIENCE));
         let clock = &*self.service.platform.clock;
         self.stream.handshake(clock, self.service.now() + limits.handshake).map_err(|e| not_tls(&e))?;
-        self.permit = None;
+        let proved = self.service.now() + limits.authentication;
         let mut patience = limits.first_byte;
+        let mut known = false;
         loop {
-            let (frame, share) = self.frame(patience, limits.frame_bytes, limits.frame)?;
-            patience = limits.idle;
+            known = known || self.look();
+            let (patience, limit) = match known {
+                true => (std::mem::replace(&mut patience, limits.idle), limits.frame_bytes),
+                // One time for all of it.
+                false => {
+                    (proved.saturating_sub(self.service.now()), limits.frame_bytes.min(limits.unknown_frame_bytes))
+                }
+            };
+            let end = if known { None } else { Some(proved) };
+            let (frame, share) = self.frame(patience, limit, limits.frame, end)?;
             let (bytes, now) = (SIZE_BYTES + frame.len(), self.service.now());
             let counters = &self.service.counters;
+            if !known && self.caller.session().expects_bare() {
+                let request = counters.received(ApiKey::SaslAuthenticate, bytes, now);
+                let Some(answer) = api::bare(&self.service, &self.caller, &frame) else { return Err(Ending::Closed) };
+                self.hand_over(Reply::Now(answer), share, request)?;
+                continue;
+            }
             if let Some(ours) = api::owners::read(&frame) {
                 let request = counters.received_of_owner(bytes, now);
                 let reply = api::owners::call(&self.service, &self.caller, ours.map_err(Ending::Refused)?);
@@ -161,6 +176,9 @@ impl Reader {
                 }
             };
             self.hand_over(reply, share, request)?;
+            if !known && self.caller.session().has_failed() {
+                return Err(Ending::Closed);
+            }
         }
     }
 
@@ -172,8 +190,26 @@ impl Reader {
         Ok(())
     }
 
-    /// The next frame without its size.
-    fn frame(&mut self, patience: Duration, limit: usize, frame_time: Duration) -> Result<(Bytes, Share), Ending> {
+    /// Whether nothing is left to be proved; then takes note of who it is.
+    fn look(&mut self) -> bool {
+        let (through, user) = {
+            let session = self.caller.session();
+            (session.is_through(), session.user().map(String::from))
+        };
+        if through {
+            (self.caller.user, self.permit) = (user, None);
+        }
+        through
+    }
+
+    /// The next frame without its size, by `until` at the latest.
+    fn frame(
+        &mut self,
+        patience: Duration,
+        limit: usize,
+        frame_time: Duration,
+        until: Option<Duration>,
+    ) -> Result<(Bytes, Share), Ending> {
         let mut size = [0; SIZE_BYTES];
         self.fill(&mut size, self.service.now() + patience)?;
         if let [0x16, 0x03, ..] = size {
@@ -186,6 +222,7 @@ impl Reader {
             bytes.ok_or_else(|| Ending::Refused(format!("no frame has {size} bytes (at most {limit} are allowed)")))?;
         let share = self.pool.take(bytes);
         let end = self.service.now() + frame_time + Duration::from_secs(bytes as u64 / BYTES_PER_SECOND);
+        let end = until.map_or(end, |until| until.min(end));
         let mut frame = Vec::new();
         while frame.len() < bytes {
             // Memory follows what has come, not what was promised.

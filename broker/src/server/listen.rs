@@ -17,6 +17,8 @@ use crate::options::Security;
 /// |---|---|
 /// | `plain://`, or none | as it is; loopback addresses alone |
 /// | `tls://` | TLS; public addresses only if clients must show certificates |
+/// | `sasl-tls://` | TLS, and clients must prove who they are, by SCRAM |
+/// | `sasl://` | as `sasl-tls://`, without TLS; loopback addresses alone |
 ///
 /// Behind `=` stands what clients are told to connect to; needed where they can't know the address itself by that name, as
 /// behind `0.0.0.0`.
@@ -35,6 +37,8 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Whether TLS is spoken.
     pub tls: bool,
+    /// Whether clients must prove who they are.
+    pub sasl: bool,
     /// Host and port that clients are told, if not the address itself. Port 0 stands for the port that is listened on.
     pub advertised: Option<(String, u16)>,
 }
@@ -62,7 +66,7 @@ pub enum ListenParseError {
     },
 }
 
-const SCHEMES: &str = "plain:// and tls://";
+const SCHEMES: &str = "plain://, tls://, sasl-tls:// and sasl://";
 
 /// A listener that would be open to strangers, or that nobody could connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -70,7 +74,7 @@ pub enum ListenError {
     /// Others could listen in.
     #[error(
         "{listen} can be reached from other machines and has no TLS, so that everybody on the way could read and change \
-         what is said: use a loopback address such as 127.0.0.1:9092, or tls:// with --tls-client-ca"
+         what is said: use a loopback address such as 127.0.0.1:9092, or sasl-tls://"
     )]
     PublicWithoutTls {
         /// What was asked for.
@@ -78,8 +82,8 @@ pub enum ListenError {
     },
     /// Everybody could connect.
     #[error(
-        "{listen} can be reached from other machines and nothing there proves who connects: give --tls-client-ca, so that \
-         clients must show a certificate, or use a loopback address"
+        "{listen} can be reached from other machines and nothing there proves who connects: use sasl-tls://, so that \
+         clients need a user's password, or give --tls-client-ca, so that they must show a certificate"
     )]
     PublicWithoutAuthentication {
         /// What was asked for.
@@ -91,6 +95,11 @@ pub enum ListenError {
         /// What was asked for.
         listen: Listen,
     },
+    /// Nobody could prove who they are.
+    #[error(
+        "users or rights are asked for, and it isn't said where they are kept: set `Security::data` to the log's directory"
+    )]
+    NothingKept,
     /// Clients would be told to connect to nowhere.
     #[error("clients can't connect to {}: say by which name they find {listen}, as {listen}=HOST:PORT", listen.address.ip())]
     NoName {
@@ -102,7 +111,7 @@ pub enum ListenError {
 impl Listen {
     /// At this address, without TLS.
     pub fn plain(address: SocketAddr) -> Listen {
-        Listen { address, tls: false, advertised: None }
+        Listen { address, tls: false, sasl: false, advertised: None }
     }
 
     /// Whether a broker may listen so.
@@ -112,10 +121,11 @@ impl Listen {
     pub fn check(&self, security: &Security) -> Result<(), ListenError> {
         let listen = || self.clone();
         let public = !self.address.ip().is_loopback();
-        let proves = self.tls && security.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        let proves = self.sasl || (self.tls && security.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()));
         match self {
             _ if public && !self.tls => Err(ListenError::PublicWithoutTls { listen: listen() }),
             _ if self.tls && security.tls.is_none() => Err(ListenError::NoCertificate { listen: listen() }),
+            _ if (self.sasl || security.authorize) && security.data.is_none() => Err(ListenError::NothingKept),
             _ if public && !proves => Err(ListenError::PublicWithoutAuthentication { listen: listen() }),
             _ if self.address.ip().is_unspecified() && self.advertised.is_none() => {
                 Err(ListenError::NoName { listen: listen() })
@@ -139,9 +149,11 @@ impl FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Listen, ListenParseError> {
         let (scheme, rest) = text.split_once("://").unwrap_or(("plain", text));
-        let tls = match scheme {
-            "plain" => false,
-            "tls" => true,
+        let (tls, sasl) = match scheme {
+            "plain" => (false, false),
+            "tls" => (true, false),
+            "sasl-tls" => (true, true),
+            "sasl" => (false, true),
             _ => return Err(ListenParseError::Scheme { scheme: scheme.to_string() }),
         };
         let (address, advertised) = match rest.split_once('=') {
@@ -158,14 +170,19 @@ impl FromStr for Listen {
             }
         };
         let wrong = |_| ListenParseError::Address { address: address.to_string() };
-        Ok(Listen { address: address.parse().map_err(wrong)?, tls, advertised })
+        Ok(Listen { address: address.parse().map_err(wrong)?, tls, sasl, advertised })
     }
 }
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls { "tls://" } else { "plain://" };
-        write!(f, "{scheme}{}", self.address)?;
+        let scheme = match (self.tls, self.sasl) {
+            (false, false) => "plain",
+            (true, false) => "tls",
+            (true, true) => "sasl-tls",
+            (false, true) => "sasl",
+        };
+        write!(f, "{scheme}://{}", self.address)?;
         match &self.advertised {
             Some((host, port)) if host.contains(':') => write!(f, "=[{host}]:{port}"),
             Some((host, port)) => write!(f, "={host}:{port}"),
@@ -181,7 +198,7 @@ mod tests {
 
     fn security(certificate: bool, client_ca: bool) -> Security {
         let tls = TlsFiles { certificate: "c".into(), key: "k".into(), client_ca: client_ca.then(|| "ca".into()) };
-        Security { tls: certificate.then_some(tls) }
+        Security { tls: certificate.then_some(tls), data: Some("d".into()), ..Security::default() }
     }
 
     /// Over all addresses and protections: only what is hidden and proved is open to other machines.
@@ -190,13 +207,13 @@ mod tests {
         for address in
             ["127.0.0.1:1", "[::1]:1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "192.168.1.1:1", "[2001:db8::1]:1"]
         {
-            for scheme in ["plain", "tls"] {
+            for scheme in ["plain", "tls", "sasl", "sasl-tls"] {
                 for (certificate, client_ca) in [(false, false), (true, false), (true, true)] {
                     let listen: Listen = format!("{scheme}://{address}=a.b:1").parse().expect("a listener");
                     let checked = listen.check(&security(certificate, client_ca));
                     let loopback = ["127.0.0.1:1", "[::1]:1"].contains(&address);
-                    let tls = scheme == "tls";
-                    let right = (loopback || (tls && client_ca)) && (!tls || certificate);
+                    let (tls, sasl) = (scheme.ends_with("tls"), scheme.starts_with("sasl"));
+                    let right = (loopback || (tls && (client_ca || sasl))) && (!tls || certificate);
                     assert_eq!(
                         checked.is_ok(),
                         right,
@@ -225,9 +242,14 @@ mod tests {
 
     #[test]
     fn a_listener_is_read_as_it_is_written() {
-        for text in
-            ["plain://127.0.0.1:9092", "tls://[::1]:9093", "tls://0.0.0.0:1=log.example.org:2", "tls://[::]:1=[::2]:2"]
-        {
+        for text in [
+            "plain://127.0.0.1:9092",
+            "sasl://127.0.0.1:9092",
+            "sasl-tls://127.0.0.1:9092",
+            "tls://[::1]:9093",
+            "tls://0.0.0.0:1=log.example.org:2",
+            "tls://[::]:1=[::2]:2",
+        ] {
             assert_eq!(text.parse::<Listen>().expect(text).to_string(), text);
         }
         for text in [

@@ -16,6 +16,8 @@ use super::connection::{Reader, Writer};
 use super::listen::{Listen, ListenError};
 use super::stream::{Stream, halves};
 use super::tls::{self, TlsError};
+use crate::access::session::Session;
+use crate::access::{Access, AccessError};
 use crate::group::coordinator::Ticker;
 use crate::metrics::counters::count;
 use crate::options::BrokerOptions;
@@ -46,6 +48,9 @@ pub enum BrokerError {
     /// There is nowhere to listen.
     #[error("there is no address to listen on")]
     Nowhere,
+    /// Users or rights can't be read.
+    #[error(transparent)]
+    Access(#[from] AccessError),
     /// Certificate or key are of no use.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -100,15 +105,20 @@ impl Broker {
             Some(from) => Some(tls::load(&*platform.files, from)?),
             None => None,
         };
+        let access = Access::open(platform, &options.security)?;
+        if listen.iter().any(|listen| listen.sasl) && access.book().users.is_empty() {
+            tracing::warn!("there are no users yet: nobody can connect where it is asked who connects");
+        }
         let mut doors = Vec::with_capacity(listen.len());
         for listen in listen {
             let failed = |source| BrokerError::Listen { address: listen.address, source };
             let listener = TcpListener::bind(listen.address).map_err(failed)?;
             let bound = listener.local_addr().map_err(failed)?;
             let (host, port) = listen.told(bound);
-            doors.push((bound, Door { listener, tls: tls.clone().filter(|_| listen.tls), host, port }));
+            let tls = tls.clone().filter(|_| listen.tls);
+            doors.push((bound, Door { listener, tls, asks: listen.sasl, host, port }));
         }
-        let service = Arc::new(Service::new(platform, log, options));
+        let service = Arc::new(Service::new(platform, log, options, access));
         let rate = Rate { tokens: BURST, refilled: service.now() };
         let entrance = Arc::new(Entrance {
             service: service.clone(),
@@ -140,6 +150,11 @@ impl Broker {
 
     pub(crate) fn service(&self) -> &Arc<Service> {
         &self.service
+    }
+
+    /// How many have tried to connect as somebody that they couldn't prove to be.
+    pub fn failed_authentications(&self) -> u64 {
+        self.service.access.failures()
     }
 
     /// Stops: accepts nothing more, lets requests that are under way be answered, closes all connections. The log stays
@@ -256,6 +271,8 @@ impl Entrance {
 struct Door {
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
+    /// Whether it is asked who connects.
+    asks: bool,
     /// What clients that come in here are told.
     host: String,
     port: u16,
@@ -302,12 +319,12 @@ impl Accept {
             tracing::warn!(%from, "a connection was refused: its address has too many");
             return;
         }
-        let permit = match &door.tls {
-            None => None,
-            Some(_) => match Permit::take(&entrance.handshakes, limits.handshakes) {
+        let permit = match door.tls.is_some() || door.asks {
+            false => None,
+            true => match Permit::take(&entrance.handshakes, limits.handshakes) {
                 None => {
                     count(&service.counters.refused);
-                    tracing::warn!(%from, "a connection was refused: too many are agreeing on TLS");
+                    tracing::warn!(%from, "a connection was refused: too many are just beginning");
                     return;
                 }
                 taken => taken,
@@ -342,6 +359,8 @@ impl Accept {
                 address: from.ip().to_string(),
                 host: door.host.clone(),
                 port: door.port,
+                user: None,
+                session: Arc::new(Mutex::new(Session::new(door.asks))),
             },
             stream,
             permit,

@@ -159,6 +159,29 @@ pub(crate) fn body(api: &Api, version: i16) -> Bytes {
             let topic = topic.with_partitions(vec![TxnOffsetCommitRequestPartition::default()]);
             TxnOffsetCommitRequest::default().with_topics(vec![topic])
         }),
+        ApiKey::SaslHandshake => encode(v, SaslHandshakeRequest::default().with_mechanism(text("SCRAM-SHA-256"))),
+        ApiKey::SaslAuthenticate => {
+            encode(v, SaslAuthenticateRequest::default().with_auth_bytes(Bytes::from_static(b"n,,n=a,r=b")))
+        }
+        ApiKey::CreateAcls => encode(v, {
+            let creation = create_acls_request::AclCreation::default().with_resource_name(text("t"));
+            CreateAclsRequest::default().with_creations(vec![creation])
+        }),
+        ApiKey::DeleteAcls => encode(v, {
+            let filter = delete_acls_request::DeleteAclsFilter::default().with_principal_filter(Some(text("User:a")));
+            DeleteAclsRequest::default().with_filters(vec![filter])
+        }),
+        ApiKey::DescribeUserScramCredentials => encode(v, {
+            let user = describe_user_scram_credentials_request::UserName::default().with_name(text("a"));
+            DescribeUserScramCredentialsRequest::default().with_users(Some(vec![user]))
+        }),
+        ApiKey::AlterUserScramCredentials => encode(v, {
+            use alter_user_scram_credentials_request::{ScramCredentialDeletion, ScramCredentialUpsertion};
+            let set = ScramCredentialUpsertion::default().with_salt(Bytes::from_static(b"salt"));
+            AlterUserScramCredentialsRequest::default()
+                .with_deletions(vec![ScramCredentialDeletion::default().with_name(text("a"))])
+                .with_upsertions(vec![set.with_salted_password(Bytes::from_static(b"salted"))])
+        }),
         ApiKey::DescribeAcls => encode(v, DescribeAclsRequest::default()),
         ApiKey::DescribeConfigs => encode(v, {
             let resource = describe_configs_request::DescribeConfigsResource::default();
