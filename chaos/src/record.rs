@@ -21,6 +21,9 @@ use cutwater_testkit::history::{Call, History, Outcome, Stamp, TxnId, Value};
 
 use crate::Failed;
 
+/// Hundreds of processes that are counted by themselves.
+const HUNDREDS: usize = 16;
+
 /// A history that many write, and what else is noticed while they do.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorder {
@@ -28,6 +31,8 @@ pub(crate) struct Recorder {
     /// What no client may see, whatever the history says: in words.
     troubles: Arc<Mutex<Vec<String>>>,
     count: Arc<AtomicU64>,
+    /// The same by hundreds of processes: each foreign client has one.
+    of_hundred: Arc<[AtomicU64; HUNDREDS]>,
 }
 
 impl Recorder {
@@ -42,6 +47,9 @@ impl Recorder {
     pub(crate) fn finish(&self, started: Stamp, process: u16, call: Call, outcome: Outcome) {
         self.lock().finish(started, process, None, call, outcome);
         self.count.fetch_add(1, Ordering::SeqCst);
+        if let Some(of_hundred) = self.of_hundred.get(usize::from(process / 100)) {
+            of_hundred.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     /// A call that takes no time.
@@ -58,6 +66,11 @@ impl Recorder {
     /// Calls so far.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
+    }
+
+    /// Calls so far of one hundred of processes.
+    pub(crate) fn count_of_hundred(&self, hundred: usize) -> u64 {
+        self.of_hundred.get(hundred).map_or(0, |count| count.load(Ordering::SeqCst))
     }
 
     /// The history, which is empty afterwards, and the troubles.
