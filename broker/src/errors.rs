@@ -37,6 +37,10 @@ pub(crate) fn of_down(_: &Down) -> ResponseError {
     ResponseError::KafkaStorageError
 }
 
+/// The same to clients that ask a coordinator: whatever became of their request, they look for the coordinator anew and ask
+/// again, as Kafka's are told to. A storage error would end them: librdkafka gives a transaction's end up with it.
+pub(crate) const NO_LOG: ResponseError = ResponseError::NotCoordinator;
+
 pub(crate) fn of_append(error: &AppendError) -> ResponseError {
     match error {
         AppendError::UnknownPartition { .. } => ResponseError::UnknownTopicOrPartition,

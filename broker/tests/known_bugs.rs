@@ -394,3 +394,19 @@ fn five_batches_whose_answers_are_all_lost_are_known_again() {
     }
     assert_eq!(look(&mut served.client(), "t", 0, 0).0, 50);
 }
+
+/// Found by chaos: the end of a transaction on a full disk was answered with a storage error, and librdkafka gave the transaction
+/// up for good. Right: a coordinator that can't write sends its clients to look for their coordinator, as Kafka's does.
+#[test]
+fn a_log_that_is_down_sends_its_transactional_clients_to_look_for_their_coordinator() {
+    let served = serve();
+    served.log.create_topic("t", 1).expect("a topic");
+    let mut client = served.client();
+    let me = init(&mut client, "x", None).expect("given");
+    add(&mut client, "x", me, &["t"]);
+    served.log.clone().close().expect("closed");
+    let there_is_none = ResponseError::NotCoordinator.code();
+    assert_eq!(end(&mut client, "x", me, true), there_is_none);
+    assert_eq!(init(&mut client, "x", None), Err(there_is_none));
+    assert_eq!(add(&mut client, "x", me, &["t"]), [there_is_none]);
+}

@@ -60,7 +60,7 @@ impl Plant {
                     seen.records[at].1 = seen.records[at - 1].1;
                 }
             }
-            Fault::TakesTheStableOffsetBack if seen.last_stable > victim + 50 => {
+            Fault::TakesTheStableOffsetBack if seen.last_stable > victim + 50 && struck.insert((2, 0)) => {
                 seen.last_stable = victim;
                 seen.records.retain(|(offset, _)| *offset < victim);
             }

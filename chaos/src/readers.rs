@@ -17,6 +17,9 @@ use crate::wire::{Client, Seen, fetch, is_connection, seen};
 /// The bytes of an answer; few, so that many batches are asked for in the middle.
 const BYTES: i32 = 64 << 10;
 
+/// Who reads to the end and gets no further in so many polls, of 50 ms each when there is nothing, doesn't get there.
+const STILL: u32 = 200;
+
 /// The highest last stable offset and high watermark that anybody was told, by partition: neither may move back (I-2).
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
@@ -92,8 +95,8 @@ impl Reader<'_> {
 
     /// Reads from the beginning to the end, which stands still by now; answers whether it got there.
     pub(crate) fn whole(mut self) -> bool {
-        let mut from = 0;
-        for _ in 0..100_000 {
+        let (mut from, mut still) = (0, 0);
+        while still < STILL {
             let before = from;
             match self.poll(from) {
                 Some(next) => from = next,
@@ -103,6 +106,7 @@ impl Reader<'_> {
             if from == before && from == stable && stable == high {
                 return true;
             }
+            still = if from == before { still + 1 } else { 0 };
         }
         false
     }
@@ -164,7 +168,7 @@ impl Reader<'_> {
     /// Everything that stands in the partition, uncommitted and aborted included.
     pub(crate) fn uncommitted(&mut self) -> Option<Vec<(u64, u64)>> {
         let (mut from, mut all) = (0, vec![]);
-        for _ in 0..100_000 {
+        for _ in 0..10_000 {
             let Some(seen) = self.fetch(from, false) else {
                 self.again();
                 continue;

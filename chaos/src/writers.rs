@@ -36,6 +36,7 @@ fn is_passing(code: i16) -> bool {
     [
         ResponseError::KafkaStorageError,
         ResponseError::NotLeaderOrFollower,
+        ResponseError::NotCoordinator,
         ResponseError::CoordinatorLoadInProgress,
         ResponseError::CoordinatorNotAvailable,
         ResponseError::RequestTimedOut,

@@ -77,9 +77,12 @@ def transactional(process):
             if stamp is None:
                 stamp = recorder.start()
             recorder.end(stamp, process, "unknown", f"commit {number}")
-            if error.args[0].txn_requires_abort():
+            try:
+                if not error.args[0].txn_requires_abort():
+                    raise
                 surely(lambda: p.abort_transaction(10))
-            else:
+            except KafkaException:
+                # As a program would that is started again.
                 p = fresh()
 
 
@@ -115,6 +118,11 @@ def consumer(process):
     c.close()
 
 
+def died(what):
+    Recorder(RECORDER).trouble(f"librdkafka: {what.thread.name} has died: {what.exc_value}")
+
+
+threading.excepthook = died
 threads = [threading.Thread(target=of, args=(FIRST + n,), daemon=True) for n, of in enumerate((plain, transactional, consumer))]
 for thread in threads:
     thread.start()

@@ -330,4 +330,70 @@ def exactly_once():
     c.close()
 
 
+@check("consume, transform, produce over three deaths of the broker: each output once")
+def exactly_once_over_deaths():
+    source, sink, group, count = topic("source"), topic("sink"), fresh("group"), 900
+    p = producer()
+    for i in range(count):
+        p.produce(source, b"%d" % i, partition=i % PARTITIONS)
+    assert p.flush(20) == 0
+    # By default it may lose the group's coordinator for good when all brokers were down: docs/interop.md.
+    stays = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 500}
+    c = Consumer({
+        "bootstrap.servers": BOOTSTRAP, "log_level": 2, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed", "session.timeout.ms": 6000, "heartbeat.interval.ms": 300, "enable.partition.eof": True,
+        "fetch.wait.max.ms": 50, **stays,
+    })
+    c.subscribe([source])
+    out = producer(transactional_id=fresh("id"), **stays)
+
+    def surely(act):
+        """Again, as long as the library says that this is right."""
+        until = time.monotonic() + 60
+        while True:
+            try:
+                return act()
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > until:
+                    raise
+
+    def back():
+        for at in c.committed([TopicPartition(source, n) for n in range(PARTITIONS)], 10):
+            at.offset = max(at.offset, 0)
+            c.seek(at)
+            ended.discard(at.partition)
+
+    surely(lambda: out.init_transactions(10))
+    ended, rounds, until = set(), 0, time.monotonic() + 90
+    while len(ended) < PARTITIONS:
+        assert time.monotonic() < until, f"no end: {ended}, {rounds} transactions"
+        batch = []
+        for message in c.consume(20, 0.5):
+            if message.error() is None:
+                batch.append(message)
+                ended.discard(message.partition())
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+        if not batch:
+            continue
+        rounds += 1
+        if rounds in (8, 16, 24):
+            threading.Thread(target=broker, args=("restart",)).start()
+        try:
+            out.begin_transaction()
+            for message in batch:
+                out.produce(sink, b"out " + message.value(), partition=message.partition())
+            positions = {message.partition(): message.offset() + 1 for message in batch}
+            listed = [TopicPartition(source, n, o) for n, o in positions.items()]
+            surely(lambda: out.send_offsets_to_transaction(listed, c.consumer_group_metadata(), 10))
+            surely(lambda: out.commit_transaction(10))
+        except KafkaException as error:
+            assert error.args[0].txn_requires_abort(), error
+            surely(lambda: out.abort_transaction(10))
+            surely(back)
+    for partition, found in enumerate(values(sink)):
+        equal(found, [b"out %d" % i for i in range(partition, count, PARTITIONS)], f"output {partition}")
+    c.close()
+
+
 run()

@@ -19,7 +19,7 @@ use kafka_protocol::messages::{
 use super::Call;
 use super::members::plain;
 use crate::access::acl::Operation;
-use crate::errors::{NONE, of_down, text};
+use crate::errors::{NO_LOG, NONE, text};
 use crate::group::member::Who;
 use crate::topic_ids;
 
@@ -37,8 +37,7 @@ pub(super) fn of_group(error: &GroupError) -> ResponseError {
         GroupError::TooLarge { .. } => ResponseError::InvalidCommitOffsetSize,
         GroupError::TooMany { .. } => ResponseError::PolicyViolation,
         GroupError::Pending { .. } => ResponseError::NonEmptyGroup,
-        GroupError::Down(down) => of_down(down),
-        GroupError::OutcomeUnknown(_) => ResponseError::KafkaStorageError,
+        GroupError::Down(_) | GroupError::OutcomeUnknown(_) => NO_LOG,
     }
 }
 

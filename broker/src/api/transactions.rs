@@ -24,7 +24,7 @@ use super::Call;
 use super::group_offsets::{Asked, judge, of_group};
 use super::members::plain;
 use crate::access::acl::Operation;
-use crate::errors::{NONE, of_down};
+use crate::errors::{NO_LOG, NONE};
 use crate::fences::Speaks;
 use crate::group::member::Who;
 
@@ -42,8 +42,7 @@ pub(super) fn of_client(error: &ClientError, knows_fenced: bool) -> ResponseErro
         ClientError::UnknownPartition { .. } => ResponseError::UnknownTopicOrPartition,
         ClientError::TooManyPartitions { .. } | ClientError::TooMany { .. } => ResponseError::PolicyViolation,
         ClientError::Group(error) => of_group(error),
-        ClientError::Down(down) => of_down(down),
-        ClientError::OutcomeUnknown(_) => ResponseError::KafkaStorageError,
+        ClientError::Down(_) | ClientError::OutcomeUnknown(_) => NO_LOG,
     }
 }
 
