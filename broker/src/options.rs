@@ -16,6 +16,10 @@ pub struct BrokerOptions {
     pub group_session: (Duration, Duration),
     /// What protects listeners.
     pub security: Security,
+    /// How long a member of a consumer group by the newer protocol (KIP-848) may be silent.
+    pub consumer_session: Duration,
+    /// How often it is told to be heard of.
+    pub consumer_heartbeat: Duration,
     /// Sizes, counts and times.
     pub limits: BrokerLimits,
 }
@@ -52,6 +56,8 @@ impl Default for BrokerOptions {
             group_initial_delay: Duration::from_millis(100),
             group_session: (Duration::from_secs(6), Duration::from_secs(1800)),
             security: Security::default(),
+            consumer_session: Duration::from_secs(45),
+            consumer_heartbeat: Duration::from_secs(5),
             limits: BrokerLimits::default(),
         }
     }

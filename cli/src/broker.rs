@@ -66,6 +66,12 @@ pub(crate) struct BrokerArguments {
     /// How long, in milliseconds, a new group waits for more members before its first assignment.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     group_initial_delay: u64,
+    /// How long, in milliseconds, a member of a consumer group by the newer protocol may be silent before it is none any more.
+    #[arg(long, value_name = "MS", default_value_t = 45_000)]
+    consumer_group_session: u64,
+    /// How often, in milliseconds, such a member is told to be heard of.
+    #[arg(long, value_name = "MS", default_value_t = 5_000)]
+    consumer_group_heartbeat: u64,
     /// Where to serve metrics for Prometheus (`GET /metrics`, `GET /healthz`): a loopback address, such as 127.0.0.1:9644. The
     /// address is printed on a second line.
     #[arg(long, value_name = "ADDRESS", env = "CUTWATER_METRICS")]
@@ -119,6 +125,8 @@ pub(crate) fn run(arguments: &BrokerArguments) -> Result<(), RunError> {
         auto_create_topics: !arguments.no_auto_create,
         default_partitions: arguments.partitions.max(1),
         group_initial_delay: Duration::from_millis(arguments.group_initial_delay),
+        consumer_session: Duration::from_millis(arguments.consumer_group_session),
+        consumer_heartbeat: Duration::from_millis(arguments.consumer_group_heartbeat),
         security: security(arguments, &data),
         ..BrokerOptions::default()
     };

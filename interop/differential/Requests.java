@@ -86,12 +86,13 @@ public final class Requests {
         }
         // Kafka gives a topic's partitions in the order of a hash table.
         if (answer instanceof MetadataResponse metadata) metadata.data().topics().forEach(t -> t.partitions().sort(Comparator.comparingInt(MetadataResponseData.MetadataResponsePartition::partitionIndex)));
+        if (answer instanceof ConsumerGroupHeartbeatResponse beat && beat.data().assignment() != null) beat.data().assignment().topicPartitions().forEach(t -> Collections.sort(t.partitions()));
         String text = answer.data().toString();
         text = replace(text, "producerId=(-?\\d+)", m -> "producerId=" + name(Long.parseLong(m)));
         text = replace(text, "topicId=([\\w-]+)", m -> "topicId=" + (m.equals("AAAAAAAAAAAAAAAAAAAAAA") ? "zero" : "some"));
         text = replace(text, "memberId='?([\\w-]*)'?", m -> "memberId=" + (m.isEmpty() ? "empty" : "some"));
         text = replace(text, "leader='([\\w-]*)'", m -> "leader=" + (m.isEmpty() ? "empty" : "some"));
-        text = replace(text, "(?:port|logAppendTimeMs|lastTimestamp|transactionStartTimeMs|coordinatorEpoch|throttleTimeMs)=(-?\\d+)", m -> "(-)");
+        text = replace(text, "(?:heartbeatIntervalMs|port|logAppendTimeMs|lastTimestamp|transactionStartTimeMs|coordinatorEpoch|throttleTimeMs)=(-?\\d+)", m -> "(-)");
         text = replace(text, "(?:[eE]rrorMessage|clusterId|transactionalId|host)=('.*?'|null)(?=, \\w+=|[)])", m -> "(-)");
         text = replace(text, "timestamp=(\\d+)", m -> "timestamp=" + (Long.parseLong(m) - BASE));
         return text;
@@ -306,6 +307,80 @@ public final class Requests {
             .setPartitions(List.of(new DeleteRecordsRequestData.DeleteRecordsPartition().setPartitionIndex(0).setOffset(99))))));
         say("below the start", "a", 11, ApiKeys.FETCH, fetch(T, 1, 3, false));
         say("earliest now", "a", 7, ApiKeys.LIST_OFFSETS, offsets(T, 1, -2, false));
+        consumerGroups();
+    }
+
+    // --- consumer groups by KIP-848 ---
+
+    private static ConsumerGroupHeartbeatRequestData beat(String group, String member, int epoch) {
+        return new ConsumerGroupHeartbeatRequestData().setGroupId(group).setMemberId(member).setMemberEpoch(epoch);
+    }
+
+    private static ConsumerGroupHeartbeatRequestData joins(String group, String member) {
+        return beat(group, member, 0).setRebalanceTimeoutMs(10_000).setSubscribedTopicNames(List.of(T)).setTopicPartitions(List.of());
+    }
+
+    private static OffsetCommitRequestData commits(String group, String member, int epoch) {
+        return new OffsetCommitRequestData().setGroupId(group).setGenerationIdOrMemberEpoch(epoch).setMemberId(member).setTopics(List.of(
+            new OffsetCommitRequestData.OffsetCommitRequestTopic().setName(T).setPartitions(List.of(new OffsetCommitRequestData.OffsetCommitRequestPartition().setPartitionIndex(0).setCommittedOffset(1)))));
+    }
+
+    private static OffsetFetchRequestData fetches(String group, String member, int epoch) {
+        return new OffsetFetchRequestData().setGroups(List.of(new OffsetFetchRequestData.OffsetFetchRequestGroup().setGroupId(group).setMemberId(member).setMemberEpoch(epoch).setTopics(List.of(
+            new OffsetFetchRequestData.OffsetFetchRequestTopics().setName(T).setPartitionIndexes(List.of(0))))));
+    }
+
+    void consumerGroups() {
+        var key = ApiKeys.CONSUMER_GROUP_HEARTBEAT;
+        String g = "kip848";
+        say("848: goes on in a group that isn't there", "k", 0, key, beat(g, "m1", 1));
+        say("848: leaves a group that isn't there", "k", 0, key, beat(g, "m1", -1));
+        say("848: joins", "k", 0, key, joins(g, "m1"));
+        say("848: joins again", "k", 0, key, joins(g, "m1"));
+        say("848: goes on", "k", 0, key, beat(g, "m1", 1));
+        say("848: says it all again", "k", 0, key, joins(g, "m1").setMemberEpoch(1));
+        say("848: of a later epoch", "k", 0, key, beat(g, "m1", 7));
+        say("848: of nobody", "k", 0, key, beat(g, "nobody", 1));
+        say("848: joins without a time-out", "k", 0, key, joins(g, "m3").setRebalanceTimeoutMs(-1));
+        say("848: joins without topics", "k", 0, key, joins(g, "m3").setSubscribedTopicNames(null));
+        say("848: joins without saying what it owns", "k", 0, key, joins(g, "m3").setTopicPartitions(null));
+        say("848: an assignor that isn't there", "k", 0, key, joins(g, "m3").setServerAssignor("sticky"));
+        say("848: an epoch that isn't", "k", 0, key, beat(g, "m1", -3));
+        say("848: leaves for a while without an instance", "k", 0, key, beat(g, "m1", -2));
+        say("848: an empty group", "k", 0, key, joins("", "m3"));
+        say("848: without a member", "k", 0, key, beat(g, "", 1));
+        say("848: commits", "k", 9, ApiKeys.OFFSET_COMMIT, commits(g, "m1", 1));
+        say("848: commits in an older version", "k", 8, ApiKeys.OFFSET_COMMIT, commits(g, "m1", 0));
+        for (int epoch : List.of(0, 2)) say("848: commits in epoch " + epoch, "k", 9, ApiKeys.OFFSET_COMMIT, commits(g, "m1", epoch));
+        say("848: nobody commits", "k", 9, ApiKeys.OFFSET_COMMIT, commits(g, "nobody", 1));
+        say("848: an operator commits", "k", 9, ApiKeys.OFFSET_COMMIT, commits(g, "", -1));
+        say("848: fetches", "k", 9, ApiKeys.OFFSET_FETCH, fetches(g, "m1", 1));
+        say("848: fetches in epoch 2", "k", 9, ApiKeys.OFFSET_FETCH, fetches(g, "m1", 2));
+        say("848: nobody fetches", "k", 9, ApiKeys.OFFSET_FETCH, fetches(g, "nobody", 1));
+        say("848: an operator fetches", "k", 9, ApiKeys.OFFSET_FETCH, fetches(g, null, -1));
+        say("848: described", "k", 0, ApiKeys.CONSUMER_GROUP_DESCRIBE, new ConsumerGroupDescribeRequestData().setGroupIds(List.of(g, "nowhere")));
+        say("848: described as a classic one", "k", 6, ApiKeys.DESCRIBE_GROUPS, new DescribeGroupsRequestData().setGroups(List.of(g)));
+        say("848: described as a classic one", "k", 5, ApiKeys.DESCRIBE_GROUPS, new DescribeGroupsRequestData().setGroups(List.of(g)));
+        say("848: listed", "k", 5, ApiKeys.LIST_GROUPS, new ListGroupsRequestData().setTypesFilter(List.of("consumer")));
+        say("848: heartbeat of the other protocol", "k", 4, ApiKeys.HEARTBEAT, new HeartbeatRequestData().setGroupId(g).setMemberId("m1").setGenerationId(1));
+        say("848: deleted", "k", 2, ApiKeys.DELETE_GROUPS, new DeleteGroupsRequestData().setGroupsNames(List.of(g)));
+        say("848: a second one joins", "k", 0, key, joins(g, "m2"));
+        say("848: it goes on", "k", 0, key, beat(g, "m2", 2));
+        say("848: and leaves", "k", 0, key, beat(g, "m2", -1));
+        say("848: the first one goes on", "k", 0, key, beat(g, "m1", 1));
+        say("848: in its new epoch", "k", 0, key, beat(g, "m1", 3));
+        say("848: leaves", "k", 0, key, beat(g, "m1", -1));
+        say("848: once more", "k", 0, key, beat(g, "m1", -1));
+        say("848: an operator commits to nobody's group", "k", 9, ApiKeys.OFFSET_COMMIT, commits(g, "", -1));
+        say("848: a static one joins", "k", 0, key, joins(g, "s1").setInstanceId("i"));
+        say("848: another of its instance", "k", 0, key, joins(g, "s2").setInstanceId("i"));
+        say("848: another one goes on for it", "k", 0, key, beat(g, "s2", 5).setInstanceId("i"));
+        say("848: an instance nobody has", "k", 0, key, beat(g, "s1", 5).setInstanceId("j"));
+        say("848: leaves for a while", "k", 0, key, beat(g, "s1", -2).setInstanceId("i"));
+        say("848: is away", "k", 0, key, beat(g, "s1", 5).setInstanceId("i"));
+        say("848: comes back under another name", "k", 0, key, joins(g, "s2").setInstanceId("i"));
+        say("848: described at last", "k", 0, ApiKeys.CONSUMER_GROUP_DESCRIBE, new ConsumerGroupDescribeRequestData().setGroupIds(List.of(g)));
+        say("848: leaves for good", "k", 0, key, beat(g, "s2", -1).setInstanceId("i"));
     }
 
     public static void main(String[] a) throws Exception { new Requests(a[0]).script(); System.exit(0); }

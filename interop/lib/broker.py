@@ -91,7 +91,9 @@ def start():
         command = kafka_command(listen)
     else:
         command = [os.environ["CUTWATER_BIN"], "broker", "--data", str(STATE / "data"), "--listen", f"127.0.0.1:{listen}",
-                   "--metrics", f"127.0.0.1:{port('metrics')}"]
+                   "--metrics", f"127.0.0.1:{port('metrics')}",
+                   # Short, so that the checks that kill a member don't wait for long.
+                   "--consumer-group-session", "6000", "--consumer-group-heartbeat", "500"]
     with open(STATE / "broker.log", "ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
     (STATE / "pid").write_text(str(process.pid))

@@ -185,6 +185,11 @@ def eager_groups():
     groups_of("range")
 
 
+@check("the same by KIP-848, the broker assigning")
+def newer_groups():
+    groups_of(None)
+
+
 def groups_of(strategy):
     t, group, count = topic("group", 4), fresh("group"), 2_000
     seen, lock, assigned = [], threading.Lock(), {}
@@ -193,7 +198,8 @@ def groups_of(strategy):
     def member(name):
         c = Consumer({
             "bootstrap.servers": BOOTSTRAP, "log_level": 2, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
-            "partition.assignment.strategy": strategy, "session.timeout.ms": 6000, "heartbeat.interval.ms": 200,
+            **({"group.protocol": "consumer"} if strategy is None else
+               {"partition.assignment.strategy": strategy, "session.timeout.ms": 6000, "heartbeat.interval.ms": 200}),
         })
         c.subscribe([t])
         while not stop[name].is_set():
@@ -208,7 +214,7 @@ def groups_of(strategy):
                 c.commit(message, asynchronous=False)
             except KafkaException as error:
                 # A rebalance is going on; what is committed next covers this too, unless the partition moves first.
-                assert error.args[0].code() in (KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS), error
+                assert error.args[0].code() in (KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.STALE_MEMBER_EPOCH), error
         assigned[name] = []
         c.close()
 

@@ -51,6 +51,8 @@ const ASK: &[ApiKey] = {
         OffsetDelete,
         DescribeUserScramCredentials,
         AlterUserScramCredentials,
+        ConsumerGroupHeartbeat,
+        ConsumerGroupDescribe,
         DescribeCluster,
         DescribeLogDirs,
         DescribeTopicPartitions,

@@ -42,7 +42,15 @@ pub(super) fn describe(call: &Call<'_>, request: DescribeGroupsRequest) -> Descr
             Ok(known) => known.contains(id.as_str()),
             Err(error) => return described.with_error_code(error.code()).with_group_id(id),
         };
-        let hosted = call.service.groups.look(&id, |group| {
+        let hosted = call.service.groups.look(&id, |hosted| {
+            let group = &hosted.group;
+            if hosted.consumer.is_some() {
+                return unknown(
+                    described.clone(),
+                    call.version(),
+                    &format!("group {} is no classic group", id.as_str()),
+                );
+            }
             let members = group.members.iter().map(|(id, member)| {
                 let instance = member.instance.clone().map(text).filter(|_| call.version() >= 4);
                 DescribedGroupMember::default()
@@ -62,15 +70,22 @@ pub(super) fn describe(call: &Call<'_>, request: DescribeGroupsRequest) -> Descr
         });
         let described = hosted.unwrap_or_else(|| match known {
             true => described.with_group_state(text(Phase::Empty.name())).with_protocol_type(text(CONSUMER)),
-            false if call.version() >= 6 => described
-                .with_error_code(ResponseError::GroupIdNotFound.code())
-                .with_error_message(Some(text(format!("group {} is unknown", id.as_str()))))
-                .with_group_state(text(DEAD)),
-            false => described.with_group_state(text(DEAD)),
+            false => unknown(described, call.version(), &format!("group {} is unknown", id.as_str())),
         });
         described.with_group_id(id)
     });
     DescribeGroupsResponse::default().with_groups(groups.collect())
+}
+
+/// There is no such classic group: an error where the answer has a place for it, else a state.
+fn unknown(described: DescribedGroup, version: i16, why: &str) -> DescribedGroup {
+    let described = described.with_group_state(text(DEAD));
+    match version {
+        6.. => described
+            .with_error_code(ResponseError::GroupIdNotFound.code())
+            .with_error_message(Some(text(why.to_string()))),
+        _ => described,
+    }
 }
 
 pub(super) fn list(call: &Call<'_>, request: ListGroupsRequest) -> ListGroupsResponse {
@@ -83,14 +98,18 @@ pub(super) fn list(call: &Call<'_>, request: ListGroupsRequest) -> ListGroupsRes
     let states = request.states_filter;
     let kinds = request.types_filter;
     let wanted = |state: &str| states.is_empty() || states.iter().any(|asked| asked.eq_ignore_ascii_case(state));
-    let classic = kinds.is_empty() || kinds.iter().any(|asked| asked.eq_ignore_ascii_case(CLASSIC));
-    let groups = names.into_iter().filter(seen).filter(|_| classic).filter_map(|name| {
-        let hosted = call.service.groups.look(&name, |group| (group.phase, group.protocol_type.clone()));
-        let (phase, kind) = hosted.unwrap_or((Phase::Empty, CONSUMER.to_string()));
-        wanted(phase.name()).then(|| {
-            let listed = ListedGroup::default().with_group_id(GroupId(text(name))).with_protocol_type(text(kind));
-            let listed = if call.version() >= 4 { listed.with_group_state(text(phase.name())) } else { listed };
-            if call.version() >= 5 { listed.with_group_type(text(CLASSIC)) } else { listed }
+    let of_kind = |kind: &str| kinds.is_empty() || kinds.iter().any(|asked| asked.eq_ignore_ascii_case(kind));
+    let groups = names.into_iter().filter(seen).filter_map(|name| {
+        let summary = call.service.groups.summary(&name);
+        let protocol = call.service.groups.look(&name, |hosted| hosted.group.protocol_type.clone());
+        let protocol = match summary.kind {
+            CLASSIC => protocol.unwrap_or_else(|| CONSUMER.to_string()),
+            _ => CONSUMER.to_string(),
+        };
+        (wanted(summary.state) && of_kind(summary.kind)).then(|| {
+            let listed = ListedGroup::default().with_group_id(GroupId(text(name))).with_protocol_type(text(protocol));
+            let listed = if call.version() >= 4 { listed.with_group_state(text(summary.state)) } else { listed };
+            if call.version() >= 5 { listed.with_group_type(text(summary.kind)) } else { listed }
         })
     });
     ListGroupsResponse::default().with_groups(groups.collect())

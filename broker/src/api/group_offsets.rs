@@ -20,6 +20,7 @@ use super::Call;
 use super::members::plain;
 use crate::access::acl::Operation;
 use crate::errors::{NO_LOG, NONE, text};
+use crate::group::coordinator::Hosted;
 use crate::group::member::Who;
 use crate::topic_ids;
 
@@ -105,6 +106,8 @@ pub(super) fn commit(call: &Call<'_>, request: OffsetCommitRequest) -> OffsetCom
     let all = match done {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(of_group(&error)),
+        // Members with epochs commit from version 9 on.
+        Err(ResponseError::StaleMemberEpoch) if call.version() < 9 => Some(ResponseError::UnsupportedVersion),
         Err(error) => Some(error),
     };
     let mut index = 0;
@@ -174,7 +177,11 @@ pub(super) fn fetch(call: &Call<'_>, request: OffsetFetchRequest) -> OffsetFetch
         let groups = request.groups.into_iter().map(|group| {
             let asked = group.topics.map(|topics| topics.into_iter().map(|t| (t.name, t.partition_indexes)).collect());
             let response = OffsetFetchResponseGroup::default();
-            let response = match find(call, &group.group_id, asked, stable) {
+            let member = plain(&group.member_id);
+            let judged = call.group(Operation::Describe, &group.group_id);
+            let judged = judged.and_then(|()| call.service.groups.reads(&group.group_id, member, group.member_epoch));
+            let found = judged.and_then(|()| find(call, &group.group_id, asked, stable));
+            let response = match found {
                 Err(error) => response.with_error_code(error.code()),
                 Ok(topics) => response.with_topics(
                     topics
@@ -227,7 +234,7 @@ pub(super) fn delete(call: &Call<'_>, request: OffsetDeleteRequest) -> OffsetDel
         return OffsetDeleteResponse::default().with_error_code(error.code());
     }
     // Without members nobody reads; with members only topics that nobody reads could go, and only they know which.
-    let empty = call.service.groups.look(&request.group_id, |group| group.members.is_empty()).unwrap_or(true);
+    let empty = call.service.groups.look(&request.group_id, Hosted::is_empty).unwrap_or(true);
     if !empty {
         return OffsetDeleteResponse::default().with_error_code(ResponseError::NonEmptyGroup.code());
     }

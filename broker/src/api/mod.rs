@@ -4,6 +4,7 @@ mod acls;
 mod cluster;
 pub(crate) mod codes;
 mod configs;
+mod consumer_groups;
 mod fetch;
 mod group_admin;
 mod group_offsets;
@@ -124,6 +125,8 @@ handlers! {
     DescribeProducers: DescribeProducersRequest by txn_admin::describe_producers,
     ListTransactions: ListTransactionsRequest by txn_admin::list,
     DescribeTransactions: DescribeTransactionsRequest by txn_admin::describe,
+    ConsumerGroupHeartbeat: ConsumerGroupHeartbeatRequest by consumer_groups::heartbeat,
+    ConsumerGroupDescribe: ConsumerGroupDescribeRequest by consumer_groups::describe,
     DescribeLogDirs: DescribeLogDirsRequest by layout::log_dirs,
     DescribeTopicPartitions: DescribeTopicPartitionsRequest by layout::topic_partitions,
     DescribeCluster: DescribeClusterRequest by cluster::describe,

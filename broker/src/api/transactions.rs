@@ -194,7 +194,12 @@ pub(super) fn commit_offsets(call: &Call<'_>, request: TxnOffsetCommitRequest) -
     let implicit = call.version() >= 5;
     let take = || {
         let taken = || call.service.log.commit_client_offsets(id, client, group, commits, implicit);
-        call.service.groups.commit(group, who, true, taken)?.map_err(|error| of_client(&error, false))
+        let taken = call.service.groups.commit(group, who, true, taken).map_err(|error| match error {
+            // What producers know of epochs of members.
+            ResponseError::StaleMemberEpoch => ResponseError::IllegalGeneration,
+            error => error,
+        })?;
+        taken.map_err(|error| of_client(&error, false))
     };
     let allowed = call.transactional_id(Operation::Write, id);
     let allowed = allowed.and_then(|()| call.group(Operation::Read, group));

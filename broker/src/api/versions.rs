@@ -11,8 +11,8 @@ use crate::service::Reply;
 use crate::wire::{apis, codec};
 
 /// The features that clients look for, with their newest level: by `transaction.version` 2 Java's clients use one epoch per
-/// transaction (KIP-890).
-const FEATURES: &[(&str, i16)] = &[("transaction.version", 2)];
+/// transaction (KIP-890), `group.version` 1 says that there are consumer groups by the newer protocol (KIP-848).
+const FEATURES: &[(&str, i16)] = &[("transaction.version", 2), ("group.version", 1)];
 
 fn response(version: i16, ours: bool) -> ApiVersionsResponse {
     let listed = apis::APIS.iter().map(|api| {

@@ -12,9 +12,10 @@ use cutwater_partition_log::Log;
 use cutwater_platform::{Completion, Platform, Step, Task};
 use kafka_protocol::ResponseError;
 
+use super::consumer::machine::{self as consumer, Beat, ConsumerGroup, JOIN, Told, Topics};
 use super::machine::{Group, Phase, Rules};
 use super::member::{Answer, Join, Joined, Refusal, Synced, Token, Who};
-use super::stored;
+use super::{consumer as newer, stored};
 use crate::options::BrokerOptions;
 
 /// How often it looks at the clock.
@@ -26,6 +27,7 @@ pub(crate) struct Coordinator {
     log: Log,
     platform: Platform,
     rules: Rules,
+    consumer_rules: consumer::Rules,
     groups_max: usize,
     groups: Mutex<Groups>,
 }
@@ -52,10 +54,78 @@ type Waiting = Arc<Completion<Answer>>;
 #[derive(Debug, Default)]
 pub(crate) struct Hosted {
     pub(crate) group: Group,
+    /// By the newer protocol; then the classic group is nothing.
+    pub(crate) consumer: Option<ConsumerGroup>,
     waiting: HashMap<Token, Waiting>,
     next: Token,
     /// It was taken out of the coordinator meanwhile: look again.
     gone: bool,
+}
+
+impl Hosted {
+    /// The classic group. A consumer group that has no members becomes one, with epochs that go on, if somebody `joins`.
+    fn classic(&mut self, joins: bool) -> Result<&mut Group, ResponseError> {
+        match &self.consumer {
+            None => {}
+            Some(_) if !joins => return Err(ResponseError::UnknownMemberId),
+            Some(consumer) if !consumer.members.is_empty() => return Err(ResponseError::InconsistentGroupProtocol),
+            Some(consumer) => {
+                self.group = Group::after(consumer.epoch);
+                self.consumer = None;
+            }
+        }
+        Ok(&mut self.group)
+    }
+
+    /// The consumer group; the other way round.
+    fn consumer(&mut self, joins: bool) -> Result<&mut ConsumerGroup, ResponseError> {
+        if self.consumer.is_none() && !(joins && self.is_empty()) {
+            return Err(ResponseError::GroupIdNotFound);
+        }
+        let generation = std::mem::take(&mut self.group).generation;
+        Ok(self.consumer.get_or_insert_with(|| ConsumerGroup::after(generation)))
+    }
+
+    /// Nobody is in it, by either protocol.
+    pub(crate) fn is_empty(&self) -> bool {
+        match &self.consumer {
+            Some(consumer) => consumer.members.is_empty(),
+            None => self.group.phase == Phase::Empty && self.group.expected.is_empty(),
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        match &self.consumer {
+            Some(consumer) => newer::stored::write(consumer),
+            None => stored::write(&self.group),
+        }
+    }
+
+    fn take_to_keep(&mut self) -> bool {
+        match &mut self.consumer {
+            Some(consumer) => std::mem::take(&mut consumer.to_keep),
+            None => std::mem::take(&mut self.group.to_keep),
+        }
+    }
+
+    /// Its name among protocols, its state, its members, its epoch.
+    fn summary(&self) -> Summary {
+        let epoch = |epoch: i32| u64::try_from(epoch).unwrap_or(0);
+        match &self.consumer {
+            Some(group) => Summary {
+                kind: "consumer",
+                state: group.state(),
+                members: group.members.len(),
+                epoch: epoch(group.epoch),
+            },
+            None => Summary {
+                kind: "classic",
+                state: self.group.phase.name(),
+                members: self.group.members.len(),
+                epoch: epoch(self.group.generation),
+            },
+        }
+    }
 }
 
 impl Coordinator {
@@ -66,12 +136,19 @@ impl Coordinator {
             initial_delay: options.group_initial_delay,
             session: options.group_session,
         };
+        let consumer_rules =
+            consumer::Rules { members_max: options.limits.group_members, session: options.consumer_session };
         let now = platform.clock.monotonic();
         let mut by_name = HashMap::new();
         for (name, kept) in log.memberships() {
-            match stored::read(&kept, now) {
-                Some(group) => {
-                    by_name.insert(name, Arc::new(Mutex::new(Hosted { group, ..Hosted::default() })));
+            let classic = stored::read(&kept, now).map(|group| Hosted { group, ..Hosted::default() });
+            let hosted = classic.or_else(|| {
+                let consumer = Some(newer::stored::read(&kept, now, consumer_rules.session)?);
+                Some(Hosted { consumer, ..Hosted::default() })
+            });
+            match hosted {
+                Some(hosted) => {
+                    by_name.insert(name, Arc::new(Mutex::new(hosted)));
                 }
                 None => tracing::error!(
                     group = name,
@@ -80,7 +157,14 @@ impl Coordinator {
             }
         }
         let groups = Mutex::new(Groups { by_name, stopped: false });
-        Coordinator { log, platform: platform.clone(), rules, groups_max: options.limits.groups, groups }
+        Coordinator {
+            log,
+            platform: platform.clone(),
+            rules,
+            consumer_rules,
+            groups_max: options.limits.groups,
+            groups,
+        }
     }
 
     fn groups(&self) -> MutexGuard<'_, Groups> {
@@ -126,13 +210,16 @@ impl Coordinator {
         Ok(done)
     }
 
-    fn settle(&self, name: &str, hosted: &mut Hosted) {
+    /// Keeps what must be kept and hands out the answers; false if it can't be kept.
+    fn settle(&self, name: &str, hosted: &mut Hosted) -> bool {
         let mut failed = false;
-        if std::mem::take(&mut hosted.group.to_keep)
-            && let Err(error) = self.log.keep_membership(name, stored::write(&hosted.group))
+        if hosted.take_to_keep()
+            && let Err(error) = self.log.keep_membership(name, hosted.bytes())
         {
             tracing::error!(group = name, %error, "what a group has agreed on can't be kept");
             failed = true;
+            // The next heartbeat tries again.
+            hosted.consumer.iter_mut().for_each(|consumer| consumer.to_keep = true);
         }
         for (token, answer) in hosted.group.take_answers() {
             let answer = match answer {
@@ -144,31 +231,64 @@ impl Coordinator {
                 waiting.complete(answer);
             }
         }
+        !failed
     }
 
     fn wait(
         &self,
         name: &str,
         create: bool,
+        joins: bool,
         act: impl FnOnce(&mut Group, Token, Duration),
     ) -> Result<Answer, ResponseError> {
         let waiting = Waiting::default();
         self.with(name, create, |hosted| {
+            hosted.classic(joins)?;
             hosted.next += 1;
             let token = hosted.next;
             hosted.waiting.insert(token, waiting.clone());
             act(&mut hosted.group, token, self.now());
-        })?;
+            Ok::<_, ResponseError>(())
+        })??;
         Ok(waiting.wait(&*self.platform.spawn))
+    }
+
+    fn number(&self) -> String {
+        format!("{:016x}{:016x}", self.platform.random.next_u64(), self.platform.random.next_u64())
+    }
+
+    /// A heartbeat of the newer protocol. What it has changed is durable before it is answered.
+    pub(crate) fn beat(&self, name: &str, beat: Beat, topics: Topics<'_>) -> Result<Told, ResponseError> {
+        let joins = beat.epoch == JOIN;
+        let hosted = self.hosted(name, joins).map_err(|error| match error {
+            ResponseError::UnknownMemberId => ResponseError::GroupIdNotFound,
+            error => error,
+        })?;
+        let mut hosted = hosted.lock().expect("no panic under a group's lock");
+        if hosted.gone {
+            return Err(ResponseError::CoordinatorLoadInProgress);
+        }
+        let told = hosted.consumer(joins)?.beat(self.now(), &self.consumer_rules, topics, beat, &self.number());
+        if self.settle(name, &mut hosted) { told } else { Err(ResponseError::CoordinatorNotAvailable) }
+    }
+
+    /// Judges who asks for offsets as a member.
+    pub(crate) fn reads(&self, name: &str, member: Option<&str>, epoch: i32) -> Result<(), ResponseError> {
+        let Some(member) = member.filter(|_| epoch >= 0) else { return Ok(()) };
+        let judged = self.look(name, |hosted| match &hosted.consumer {
+            Some(consumer) => consumer.admits(member, epoch, false),
+            None => Ok(()),
+        });
+        judged.unwrap_or(Ok(()))
     }
 
     /// Joins; waits for the others.
     pub(crate) fn join(&self, name: &str, join: Join) -> Result<Joined, Refusal> {
         let prefix = join.instance.as_deref().unwrap_or(&join.client);
-        let fresh =
-            format!("{prefix}-{:016x}{:016x}", self.platform.random.next_u64(), self.platform.random.next_u64());
+        let fresh = format!("{prefix}-{}", self.number());
         let create = join.member.is_empty();
-        let answer = self.wait(name, create, |group, token, now| group.join(now, &self.rules, token, join, &fresh))?;
+        let answer =
+            self.wait(name, create, true, |group, token, now| group.join(now, &self.rules, token, join, &fresh))?;
         match answer {
             Answer::Join(answer) => answer,
             Answer::Sync(_) => Err(ResponseError::UnknownServerError.into()),
@@ -183,18 +303,21 @@ impl Coordinator {
         protocol: (Option<&str>, Option<&str>),
         assignments: Vec<(String, Vec<u8>)>,
     ) -> Result<Synced, ResponseError> {
-        match self.wait(name, false, |group, token, now| group.sync(now, token, who, protocol, assignments))? {
+        match self.wait(name, false, false, |group, token, now| group.sync(now, token, who, protocol, assignments))? {
             Answer::Sync(answer) => answer,
             Answer::Join(_) => Err(ResponseError::UnknownServerError),
         }
     }
 
     pub(crate) fn heartbeat(&self, name: &str, who: Who<'_>) -> Result<(), ResponseError> {
-        self.with(name, false, |hosted| hosted.group.heartbeat(self.now(), who))?
+        self.with(name, false, |hosted| hosted.classic(false)?.heartbeat(self.now(), who))?
     }
 
     pub(crate) fn leave(&self, name: &str, member: &str, instance: Option<&str>) -> Result<(), ResponseError> {
-        self.with(name, false, |hosted| hosted.group.leave(self.now(), &self.rules, member, instance))?
+        self.with(name, false, |hosted| match &mut hosted.consumer {
+            Some(consumer) => consumer.expel(member, instance),
+            None => hosted.group.leave(self.now(), &self.rules, member, instance),
+        })?
     }
 
     /// Judges who commits offsets, and commits them if that is well, while nothing else happens to the group.
@@ -219,28 +342,23 @@ impl Coordinator {
             Ok(_) => {}
         }
         self.with(name, false, |hosted| {
-            let judged = match in_transaction {
-                true => hosted.group.commits_in_transaction(self.now(), who),
-                false => hosted.group.commits(self.now(), who),
+            let judged = match (&hosted.consumer, in_transaction) {
+                (Some(consumer), _) => consumer.admits(who.member, who.generation, in_transaction),
+                (None, true) => hosted.group.commits_in_transaction(self.now(), who),
+                (None, false) => hosted.group.commits(self.now(), who),
             };
             judged.map(|()| commit())
         })?
     }
 
     /// Looks at a group; none if nobody has ever been in it.
-    pub(crate) fn look<T>(&self, name: &str, look: impl FnOnce(&Group) -> T) -> Option<T> {
-        self.with(name, false, |hosted| look(&hosted.group)).ok()
+    pub(crate) fn look<T>(&self, name: &str, look: impl FnOnce(&Hosted) -> T) -> Option<T> {
+        self.with(name, false, |hosted| look(hosted)).ok()
     }
 
     /// A group at a glance; nobody is in one that has none but offsets.
     pub(crate) fn summary(&self, name: &str) -> Summary {
-        let look = |group: &Group| Summary {
-            kind: "classic",
-            state: group.phase.name(),
-            members: group.members.len(),
-            epoch: u64::try_from(group.generation).unwrap_or(0),
-        };
-        self.look(name, look).unwrap_or_else(|| look(&Group::default()))
+        self.look(name, Hosted::summary).unwrap_or_else(|| Hosted::default().summary())
     }
 
     /// The names of all groups that have, or had, members.
@@ -256,7 +374,7 @@ impl Coordinator {
         }
         if let Some(hosted) = groups.by_name.get(name).cloned() {
             let mut hosted = hosted.lock().expect("no panic under a group's lock");
-            if hosted.group.phase != Phase::Empty || !hosted.group.expected.is_empty() {
+            if !hosted.is_empty() {
                 return Err(ResponseError::NonEmptyGroup);
             }
             hosted.gone = true;
@@ -271,7 +389,10 @@ impl Coordinator {
             self.groups().by_name.iter().map(|(name, hosted)| (name.clone(), hosted.clone())).collect();
         for (name, hosted) in all {
             let mut hosted = hosted.lock().expect("no panic under a group's lock");
-            hosted.group.tick(self.now(), &self.rules);
+            match &mut hosted.consumer {
+                Some(consumer) => consumer.tick(self.now()),
+                None => hosted.group.tick(self.now(), &self.rules),
+            }
             self.settle(&name, &mut hosted);
         }
     }

@@ -79,6 +79,11 @@ pub(crate) struct Group {
 }
 
 impl Group {
+    /// An empty group whose generations go on after this one.
+    pub(crate) fn after(generation: i32) -> Group {
+        Group { generation, to_keep: true, ..Group::default() }
+    }
+
     /// The answers since the last time.
     pub(crate) fn take_answers(&mut self) -> Vec<(Token, Answer)> {
         std::mem::take(&mut self.answers)

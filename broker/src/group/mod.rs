@@ -1,8 +1,9 @@
-//! Consumer groups by the classic protocol: who is in a group, who leads it, and who reads what.
+//! Consumer groups: who is in a group, and who reads what. By the classic protocol here, by the newer one in [`consumer`].
 //!
 //! [`machine`] decides and is pure: no clock, no threads, no log. [`member`] has its words, [`stored`] what is kept of a
 //! group, [`coordinator`] is the edge: it holds the groups, keeps what must survive in the log, and lets requests wait.
 
+pub(crate) mod consumer;
 pub(crate) mod coordinator;
 pub(crate) mod machine;
 pub(crate) mod member;

@@ -81,36 +81,36 @@ pub(crate) fn most_memory(bytes: usize) -> usize {
     (64 << 10) + bytes * (2 + member.max(protocol))
 }
 
-fn put_len(out: &mut Vec<u8>, len: usize) {
+pub(super) fn put_len(out: &mut Vec<u8>, len: usize) {
     out.extend_from_slice(&u32::try_from(len).expect("frames are far below 4 GiB").to_be_bytes());
 }
 
-fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     put_len(out, bytes.len());
     out.extend_from_slice(bytes);
 }
 
-struct Rest<'a>(&'a [u8]);
+pub(super) struct Rest<'a>(pub(super) &'a [u8]);
 
 impl<'a> Rest<'a> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (array, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(*array)
     }
 
-    fn length(&mut self) -> Option<u32> {
+    pub(super) fn length(&mut self) -> Option<u32> {
         Some(u32::from_be_bytes(self.array()?))
     }
 
-    fn bytes(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn bytes(&mut self) -> Option<&'a [u8]> {
         let length = self.length()? as usize;
         let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(bytes)
     }
 
-    fn text(&mut self) -> Option<String> {
+    pub(super) fn text(&mut self) -> Option<String> {
         String::from_utf8(self.bytes()?.to_vec()).ok()
     }
 }

@@ -228,6 +228,16 @@ pub(crate) fn body(api: &Api, version: i16) -> Bytes {
             let request = ListTransactionsRequest::default().with_state_filters(vec![text("Ongoing")]);
             request.with_producer_id_filters(vec![ProducerId(1)])
         }),
+        ApiKey::ConsumerGroupHeartbeat => encode(v, {
+            let topic = consumer_group_heartbeat_request::TopicPartitions::default().with_partitions(vec![0, 1]);
+            ConsumerGroupHeartbeatRequest::default()
+                .with_group_id(GroupId(text("g")))
+                .with_subscribed_topic_names(Some(vec![TopicName(text("t"))]))
+                .with_topic_partitions(Some(vec![topic]))
+        }),
+        ApiKey::ConsumerGroupDescribe => {
+            encode(v, ConsumerGroupDescribeRequest::default().with_group_ids(vec![GroupId(text("g"))]))
+        }
         ApiKey::DescribeLogDirs => encode(v, {
             let topic = describe_log_dirs_request::DescribableLogDirTopic::default().with_partitions(vec![0, 1]);
             DescribeLogDirsRequest::default().with_topics(Some(vec![topic]))

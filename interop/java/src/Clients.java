@@ -174,8 +174,13 @@ final class Clients {
         volatile Throwable failure = null;
 
         Member(String topic, String group, String protocol, Map<String, String> seen) {
+            this(topic, group, protocol, seen, null);
+        }
+
+        Member(String topic, String group, String protocol, Map<String, String> seen, String instance) {
             consumer = protocol.equals("consumer")
-                ? consumer("group.id", group, "group.protocol", "consumer", "auto.offset.reset", "earliest", "auto.commit.interval.ms", 100)
+                ? consumer(instance == null ? "client.id" : "group.instance.id", instance == null ? "member" : instance, "group.id", group,
+                    "group.protocol", "consumer", "auto.offset.reset", "earliest", "auto.commit.interval.ms", 100)
                 : consumer("group.id", group, "auto.offset.reset", "earliest", "auto.commit.interval.ms", 100, "session.timeout.ms", 6000,
                     "heartbeat.interval.ms", 200, "partition.assignment.strategy", protocol);
             this.seen = seen;
@@ -232,6 +237,68 @@ final class Clients {
             admin.deleteConsumerGroups(List.of(group)).all().get();
             Check.that(admin.listGroups().all().get().stream().noneMatch(g -> g.groupId().equals(group)), "the group is deleted");
         }
+    }
+
+    /** KIP-848: a static member that comes back, a broker and a member that are killed, and what the tool says of it all. */
+    static void consumerGroup() throws Exception {
+        String topic = topic("consumer", 4), group = Check.fresh("group");
+        String tool = Tools.TOOLS + "consumer.group.ConsumerGroupCommand";
+        Map<String, String> seen = new ConcurrentHashMap<>();
+        List<Member> members = new ArrayList<>();
+        Process victim = null;
+        try (var p = producer("linger.ms", 5); Admin admin = Admin.create(Check.with())) {
+            send(p, topic, 0, 400);
+            members.add(new Member(topic, group, "consumer", seen, "one"));
+            members.add(new Member(topic, group, "consumer", seen, "two"));
+            Check.waitFor(() -> alive(members) && seen.size() == 400 && members.get(0).has.size() == 2 && members.get(1).has.size() == 2, 40, "each has two");
+            Set<TopicPartition> first = members.get(0).has, second = members.get(1).has;
+            var described = admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+            Check.equal(List.of(described.type().toString(), described.partitionAssignor()), List.of("Consumer", "uniform"), "type and assignor");
+            int epoch = described.groupEpoch().get();
+            members.get(1).stop = true;
+            members.get(1).join(10_000);
+            members.add(new Member(topic, group, "consumer", seen, "two"));
+            Check.waitFor(() -> alive(members) && members.get(2).has.equals(second), 30, "the static member has again what it had");
+            Check.equal(List.copyOf(members.get(0).has), List.copyOf(first), "the other one noticed nothing");
+            Check.equal(List.of(admin.describeConsumerGroups(List.of(group)).all().get().get(group).groupEpoch().get()), List.of(epoch), "the group's epoch");
+
+            Check.broker("restart");
+            send(p, topic, 400, 800);
+            Check.waitFor(() -> alive(members) && seen.size() == 800, 60, "all are seen after the broker was killed");
+            Check.equal(List.copyOf(members.get(0).has), List.copyOf(first), "it went on with what it had");
+
+            victim = new ProcessBuilder("java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+                "-cp", System.getProperty("java.class.path"), Tools.TOOLS + "consumer.ConsoleConsumer", "--bootstrap-server", Check.BOOTSTRAP, "--topic", topic,
+                "--group", group, "--consumer-property", "group.protocol=consumer").redirectErrorStream(true).redirectOutput(ProcessBuilder.Redirect.DISCARD).start();
+            Check.waitFor(() -> {
+                var all = admin.describeConsumerGroups(List.of(group)).all().get().get(group).members();
+                return all.size() == 3 && all.stream().allMatch(m -> !m.assignment().topicPartitions().isEmpty());
+            }, 60, "three have something");
+            Tools.contains(Tools.run("", tool, "--bootstrap-server", Check.BOOTSTRAP, "--describe", "--group", group, "--members", "--verbose"), "one", "two");
+            Tools.contains(Tools.run("", tool, "--bootstrap-server", Check.BOOTSTRAP, "--describe", "--group", group, "--state"), "Stable", "uniform");
+            victim.destroyForcibly().waitFor();
+            Check.waitFor(() -> alive(members) && members.get(0).has.size() + members.get(2).has.size() == 4, 60, "two have all that the dead one had");
+            send(p, topic, 800, 1200);
+            Check.waitFor(() -> alive(members) && seen.size() == 1200, 60, "all are seen");
+        } finally {
+            if (victim != null) victim.destroyForcibly();
+            for (Member member : members) { member.stop = true; member.join(10_000); }
+        }
+        Check.that(alive(members), "a member failed");
+        for (int n = 0; n < 4; n++) {
+            int partition = n;
+            Check.equal(IntStream.range(0, 300).mapToObj(o -> seen.get(partition + "/" + o)).toList(), numbers(n, 1200, 4, ""), "partition " + n);
+        }
+        try (Admin admin = Admin.create(Check.with())) {
+            // Static members that are away are taken out, by their instances; then the group is empty and its offsets can be reset.
+            admin.removeMembersFromConsumerGroup(group, new RemoveMembersFromConsumerGroupOptions()).all().get();
+            Check.waitFor(() -> admin.describeConsumerGroups(List.of(group)).all().get().get(group).members().isEmpty(), 30, "nobody is in it");
+        }
+        Tools.run("", tool, "--bootstrap-server", Check.BOOTSTRAP, "--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute");
+        String after = Tools.run("", tool, "--bootstrap-server", Check.BOOTSTRAP, "--describe", "--group", group);
+        Check.equal(List.of(after.lines().filter(l -> l.startsWith(group)).mapToInt(l -> Integer.parseInt(l.split(" +")[5])).sum()), List.of(1200), "lag after the reset: " + after);
+        Tools.contains(Tools.run("", tool, "--bootstrap-server", Check.BOOTSTRAP, "--list", "--type", "consumer"), group);
+        Tools.contains(Tools.run("", tool, "--bootstrap-server", Check.BOOTSTRAP, "--delete", "--group", group), "successful");
     }
 
     private static boolean alive(List<Member> members) {
@@ -343,6 +410,8 @@ final class Clients {
         if (!old) {
             Check.check("group, eager: joins and leaves in the middle; described, committed, deleted" + by, () -> groups(RangeAssignor.class.getName()));
             Check.check("group, cooperative: the same" + by, () -> groups(CooperativeStickyAssignor.class.getName()));
+            Check.check("group, by KIP-848: joins and leaves in the middle; described, committed, deleted" + by, () -> groups("consumer"));
+            Check.check("group, by KIP-848: a static member comes back, the broker and a member are killed, the tool describes and resets" + by, Clients::consumerGroup);
             Check.check("admin: topics, partitions, configs, offsets, delete records, producers, transactions" + by, Clients::admin);
             Check.check("tools: each of Kafka's command line tools" + by, Tools::all);
             Check.check("streams: exactly_once_v2 word count and join, killed; every output once" + by, Streams::killed);
