@@ -33,7 +33,8 @@ const OUT: &str = "out";
 enum Comes {
     /// Some are told at least; those that aren't change nothing.
     ToLight,
-    /// They change nothing, or are told: the file is rebuilt, only its name counts, or most of it is needed no more.
+    /// They change nothing, or are told: the file is rebuilt, only its name counts, or most of it is needed no more. (A transaction
+    /// index: what lies behind the last base image is cut and written again; the rest is told, as `segment_damage.rs` shows.)
     ToLittle,
 }
 
@@ -45,8 +46,8 @@ const KINDS: [(&str, Comes); 21] = [
     ("segment", Comes::ToLight),
     ("offset index", Comes::ToLittle),
     ("time index", Comes::ToLittle),
-    ("transaction index", Comes::ToLight),
-    ("checksums of a transaction index", Comes::ToLight),
+    ("transaction index", Comes::ToLittle),
+    ("checksums of a transaction index", Comes::ToLittle),
     ("producer snapshot", Comes::ToLittle),
     ("job id", Comes::ToLight),
     ("attempt", Comes::ToLittle),
