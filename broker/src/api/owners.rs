@@ -51,7 +51,7 @@ pub(crate) fn read(frame: &Bytes) -> Option<Result<OwnersFrame, String>> {
 pub(crate) fn call(service: &Arc<Service>, caller: &Caller, frame: OwnersFrame) -> Reply {
     let OwnersFrame { correlation, body } = frame;
     // It reaches all topics, as servers do among themselves.
-    if !caller.session().is_through() || !service.access.allows_owners(caller) {
+    if !may_ask(service, caller) {
         return Reply::Close("the log of a job was asked for by somebody who may not have it".to_string());
     }
     match Request::decode(&body) {
@@ -161,7 +161,12 @@ fn attempt(service: &Service, of: AttemptOf, ask: Ask) -> Result<Answer, Refusal
     })
 }
 
-/// Whether a client that calls its software so is told of this API: foreign ones needn't wonder about a key that Kafka doesn't have.
-pub(super) fn is_listed_to(software: &StrBytes) -> bool {
-    software.as_str() == cutwater_partition_log::remote::SOFTWARE
+fn may_ask(service: &Service, caller: &Caller) -> bool {
+    caller.session().is_through() && service.access.allows_owners(caller)
+}
+
+/// Whether a client that calls its software so is told of this API: foreign ones needn't wonder about a key that Kafka doesn't have, and
+/// a job that may not use it is told so at once.
+pub(super) fn is_listed_to(service: &Service, caller: &Caller, software: &StrBytes) -> bool {
+    software.as_str() == cutwater_partition_log::remote::SOFTWARE && may_ask(service, caller)
 }

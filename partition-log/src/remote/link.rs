@@ -100,7 +100,12 @@ impl Link {
         let serves =
             |key: i16, version: i16| listed.iter().any(|(k, from, to)| *k == key && (*from..=*to).contains(&version));
         if !serves(API_KEY, API_VERSION) {
-            return Err(foreign(format!("it serves {} APIs, and 17237 is not among them", listed.len())));
+            let found = format!(
+                "it serves {} APIs, and 17237 is not among them. If it is one after all, this listener or its rules ask who connects, which \
+                 jobs can't say yet: give them a plain:// listener, and the anonymous user the right ClusterAction where rights are asked for",
+                listed.len()
+            );
+            return Err(foreign(found));
         }
         if !serves(FETCH, FETCH_VERSION) {
             return Err(foreign(format!("it doesn't serve Fetch in version {FETCH_VERSION}")));

@@ -57,7 +57,7 @@ impl RemoteOwner {
             other => return Err(self.shared.unexpected(&other)),
         };
         let stream = Stream::new(self, Sequences::new(producer, epoch, true));
-        Ok(RemoteTxn { id, stream, sent: Sent::default() })
+        Ok(RemoteTxn { id, stream, sent: Sent::default(), refused: None })
     }
 
     /// An idempotent producer outside of transactions, fenced with its attempt.
@@ -227,6 +227,8 @@ pub struct RemoteTxn {
     id: TxnId,
     stream: Stream,
     sent: Sent,
+    /// An append was refused: what is left isn't what was to be written.
+    refused: Option<RemoteError>,
 }
 
 impl RemoteTxn {
@@ -251,7 +253,8 @@ impl RemoteTxn {
         partition: u32,
         batch: impl Into<BatchSource<'a>>,
     ) -> Result<(), RemoteError> {
-        let sent = self.stream.send(TopicPartition::new(topic, partition), batch.into(), false)?;
+        let sent = self.stream.send(TopicPartition::new(topic, partition), batch.into(), false);
+        let sent = sent.inspect_err(|error| self.refused = Some(error.clone()))?;
         self.sent.bytes += sent.bytes;
         self.sent.records += sent.records;
         Ok(())
@@ -263,6 +266,9 @@ impl RemoteTxn {
     /// # Errors
     /// Fenced; too large; something was lost on the way; the broker is away.
     pub fn prepare(mut self) -> Result<Prepared, RemoteError> {
+        if let Some(refused) = self.refused {
+            return Err(refused);
+        }
         match self.stream.settle(0) {
             // Perhaps everything arrived and only the answers were lost: the log knows.
             Ok(()) | Err(RemoteError::Lost { .. }) => {}
