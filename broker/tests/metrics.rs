@@ -127,7 +127,7 @@ fn requests_errors_and_bytes_are_those_that_were_sent() {
     assert!(page.get("cutwater_request_seconds_sum{api=\"Produce\"}") > 0.0);
     assert_eq!(page.types["cutwater_request_seconds"], "histogram");
 
-    assert_eq!(page.get("cutwater_connections"), 1.0);
+    assert_eq!(page.get("cutwater_open_connections"), 1.0);
     assert_eq!(page.get("cutwater_pool_bytes{pool=\"requests\",of=\"used\"}"), 0.0);
     assert_eq!(page.get("cutwater_pool_bytes{pool=\"requests\",of=\"size\"}"), f64::from(256 << 20));
     assert_eq!(page.get("cutwater_partition_high_watermark{topic=\"words\",partition=\"1\"}"), 6.0);
@@ -142,7 +142,7 @@ fn requests_errors_and_bytes_are_those_that_were_sent() {
 
     drop(client);
     let mut page = scrape(&metrics);
-    while page.get("cutwater_connections") > 0.0 {
+    while page.get("cutwater_open_connections") > 0.0 {
         page = scrape(&metrics);
     }
     assert_eq!(page.get("cutwater_connections_total{outcome=\"accepted\"}"), 1.0);

@@ -33,7 +33,8 @@ def value(families, family, name=None, **labels):
 
 def topic(name, partitions):
     made = fresh(name)
-    AdminClient({"bootstrap.servers": BOOTSTRAP}).create_topics([NewTopic(made, partitions, 1)])[made].result(20)
+    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    admin.create_topics([NewTopic(made, partitions, 1)])[made].result(20)
     return made
 
 

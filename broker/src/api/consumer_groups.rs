@@ -71,6 +71,14 @@ fn judge(call: &Call<'_>, request: &ConsumerGroupHeartbeatRequest) -> Answered<B
     if request.group_id.is_empty() {
         return invalid("the group's id is empty");
     }
+    // Version 1: members name themselves (KIP-1082), and may subscribe by a regular expression.
+    if call.version() >= 1 && request.member_id.is_empty() {
+        return invalid("the member's id is empty");
+    }
+    if plain(&request.subscribed_topic_regex).is_some_and(|regex| !regex.is_empty()) {
+        let why = "this server evaluates no regular expressions: subscribe to names, or have the client match them";
+        return Err((ResponseError::InvalidRegularExpression, why.to_string()));
+    }
     if plain(&request.instance_id).is_some_and(str::is_empty) {
         return invalid("the instance id is empty");
     }
@@ -192,6 +200,8 @@ fn known(call: &Call<'_>, response: DescribedGroup, group: &ConsumerGroup) -> De
             .with_client_id(text(member.client.clone()))
             .with_client_host(text(member.host.clone()))
             .with_subscribed_topic_names(member.topics.iter().map(|name| topic_ids::name(name)).collect())
+            // As Kafka says that there is none.
+            .with_subscribed_topic_regex(Some(text("")))
             .with_assignment(assignment(&member.assigned))
             .with_target_assignment(assignment(group.target.get(id).unwrap_or(&nothing)));
         if call.version() >= 1 { shown.with_member_type(CONSUMER_MEMBER) } else { shown }

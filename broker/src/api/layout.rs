@@ -89,8 +89,8 @@ fn known(topic: &Topic, partitions: std::ops::Range<u32>) -> DescribeTopicPartit
             .with_leader_epoch(LEADER_EPOCH)
             .with_replica_nodes(vec![NODE])
             .with_isr_nodes(vec![NODE])
-            .with_eligible_leader_replicas(None)
-            .with_last_known_elr(None)
+            .with_eligible_leader_replicas(Some(vec![]))
+            .with_last_known_elr(Some(vec![]))
     });
     DescribeTopicPartitionsResponseTopic::default()
         .with_error_code(NONE)

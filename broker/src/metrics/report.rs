@@ -70,7 +70,7 @@ fn requests(page: &mut Page, service: &Service) {
 
 fn connections(page: &mut Page, service: &Service) {
     let counters = &service.counters;
-    page.family("cutwater_connections", Kind::Gauge, "Open connections.");
+    page.family("cutwater_open_connections", Kind::Gauge, "Open connections.");
     page.sample(&[], counters.open());
     page.family(
         "cutwater_connections_total",

@@ -93,7 +93,7 @@ pub const APIS: &[Api] = &[
     api(ApiKey::DescribeProducers, 0, 0, 0, "{ s [i] }"),
     api(ApiKey::DescribeTransactions, 0, 0, 0, "[s]"),
     api(ApiKey::ListTransactions, 0, 2, 0, "[s] [l] 1+:l 2+:s"),
-    api(ApiKey::ConsumerGroupHeartbeat, 0, 0, 0, "s s i s s i [s] s { u [i] }"),
+    api(ApiKey::ConsumerGroupHeartbeat, 0, 1, 0, "s s i s s i [s] 1+:s s { u [i] }"),
     api(ApiKey::ConsumerGroupDescribe, 0, 1, 0, "[s] b"),
     api(ApiKey::DescribeTopicPartitions, 0, 0, 0, "{ s } i ?(s i)"),
 ];

@@ -230,7 +230,9 @@ pub(crate) fn body(api: &Api, version: i16) -> Bytes {
         }),
         ApiKey::ConsumerGroupHeartbeat => encode(v, {
             let topic = consumer_group_heartbeat_request::TopicPartitions::default().with_partitions(vec![0, 1]);
+            let regex = (v >= 1).then(|| text("t.*"));
             ConsumerGroupHeartbeatRequest::default()
+                .with_subscribed_topic_regex(regex)
                 .with_group_id(GroupId(text("g")))
                 .with_subscribed_topic_names(Some(vec![TopicName(text("t"))]))
                 .with_topic_partitions(Some(vec![topic]))

@@ -271,8 +271,9 @@ final class Clients {
                 "-cp", System.getProperty("java.class.path"), Tools.TOOLS + "consumer.ConsoleConsumer", "--bootstrap-server", Check.BOOTSTRAP, "--topic", topic,
                 "--group", group, "--consumer-property", "group.protocol=consumer").redirectErrorStream(true).redirectOutput(ProcessBuilder.Redirect.DISCARD).start();
             Check.waitFor(() -> {
-                var all = admin.describeConsumerGroups(List.of(group)).all().get().get(group).members();
-                return all.size() == 3 && all.stream().allMatch(m -> !m.assignment().topicPartitions().isEmpty());
+                var it = admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+                return it.groupState() == org.apache.kafka.common.GroupState.STABLE && it.members().size() == 3
+                    && it.members().stream().allMatch(m -> !m.assignment().topicPartitions().isEmpty());
             }, 60, "three have something");
             Tools.contains(Tools.run("", tool, "--bootstrap-server", Check.BOOTSTRAP, "--describe", "--group", group, "--members", "--verbose"), "one", "two");
             Tools.contains(Tools.run("", tool, "--bootstrap-server", Check.BOOTSTRAP, "--describe", "--group", group, "--state"), "Stable", "uniform");
