@@ -19,6 +19,9 @@ use cutwater_platform::{CrashPoints, Files, Open, Platform};
 
 use crate::files::name::{Folder, Handle, OUTCOMES, OWNER, PartName};
 
+/// The disk failed. Not by its kind, for which the standard library has no name.
+const EIO: i32 = 5;
+
 /// The largest outcome: a handle's bytes times the writers of a checkpoint.
 const OUTCOME_BYTES_MAX: u64 = 64 << 20;
 
@@ -389,6 +392,12 @@ impl Target {
 
     pub(crate) fn failed(&self, action: &str, path: &Path, error: &io::Error) -> SinkError {
         let reason = format!("could not {action} {}: {error}", path.display());
+        if error.raw_os_error() == Some(EIO) {
+            // What a failed sync was to make durable can still be seen, and the next sync says Ok although it never gets there:
+            // another attempt of this process would believe it.
+            let fix = "what the folder shows may not be on the disk: look at the disk, restart the machine, run the job again";
+            return self.fatal(format!("{reason}; {fix}"));
+        }
         SinkError::Failed { what: self.name.clone(), reason }
     }
 
