@@ -47,5 +47,6 @@ if wanted codec; then measured codec cargo run --quiet --release --manifest-path
 if wanted flink; then
   measured flink benches/rivals/flink/run || echo "LOUD SKIP: Flink could not be measured (it needs Java, pip and its jars)"
 fi
-if wanted wire; then measured wire benches/rivals/wire/run; fi
+# shellcheck disable=SC2086  # several words: --rounds 5 --megabytes 1000
+if wanted wire; then measured wire benches/rivals/wire/run ${WIRE_ARGUMENTS:-}; fi
 if wanted cold_build; then measured cold_build cold_build; fi
