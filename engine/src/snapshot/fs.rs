@@ -26,7 +26,7 @@ use crate::id::{Attempt, JobId};
 /// No record is longer.
 const RECORD_MAX_BYTES: u64 = 64 * 1024;
 /// No manifest is longer; one of 2,000 instances with 17 files each has some 5 MB.
-const MANIFEST_MAX_BYTES: u64 = 1 << 30;
+pub(super) const MANIFEST_MAX_BYTES: u64 = 1 << 30;
 
 /// A checkpoint store in a directory.
 #[derive(Debug)]

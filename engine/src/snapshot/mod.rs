@@ -7,12 +7,13 @@
 //!   entry      keys and values as bytes                                      inspect  looking in from outside
 //!   walk       a chain as the entries it stands for                          merge    a chain into a new base
 //!   view       state in a checkpoint, two checkpoints compared               compress blocks packed
-//!   savepoint  a committed checkpoint in a folder of its own
+//!   savepoint  a committed checkpoint in a folder of its own                 ahead    files asked for before they are read
 //!   store      the trait: what a checkpoint store must promise               fs       a directory that keeps the promise
 //! ```
 //!
 //! Which files may go is decided in `checkpoint/retain.rs`. `docs/formats/` has the bytes; `docs/recovery-checkpoints.md` what is found after a crash at each point.
 
+mod ahead;
 mod chain;
 mod compress;
 mod entry;
@@ -32,6 +33,7 @@ mod view_text;
 mod walk;
 mod writer;
 
+pub(crate) use ahead::fetch_newest;
 pub use chain::{BrokenChain, Chain, ChainLimits};
 pub(crate) use entry::{read_entry, write_entry};
 pub use envelope::EnvelopeError;

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::ahead::FETCH_BYTES;
 use super::compress::unpack;
 use super::format::{
     BLOCK_HEADER_BYTES, FOOTER_BYTES, FOOTER_MAGIC, HEADER_MAX_BYTES, MAGIC, PREFIX_BYTES, STATE_FORMAT,
@@ -20,8 +21,6 @@ use thiserror::Error;
 
 /// How far ahead of the reader a file is fetched that doesn't lie in the system's cache.
 const FETCHED_AHEAD_BYTES: u64 = 8 << 20;
-/// A piece of that: Linux takes as much of one suggestion as one request to the disk may have.
-const FETCH_BYTES: u64 = 512 << 10;
 
 /// A state file isn't what it should be. The way out: restore an older checkpoint whose files are whole, or bring the file
 /// back from a copy.

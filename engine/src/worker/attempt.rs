@@ -113,6 +113,7 @@ impl From<Failure> for RunError {
 #[derive(Debug, Default)]
 pub(crate) struct AttemptState {
     over: AtomicBool,
+    left: AtomicBool,
     failure: Mutex<Option<Failure>>,
     workers: Mutex<Vec<Thread>>,
 }
@@ -135,6 +136,11 @@ impl AttemptState {
     /// True once the attempt has failed.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
+    }
+
+    /// True for the first worker that asks: it alone does what need be done once.
+    pub(crate) fn is_first_to_leave(&self) -> bool {
+        !self.left.swap(true, Ordering::Relaxed)
     }
 
     /// Why it failed, if it did.

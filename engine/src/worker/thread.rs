@@ -21,7 +21,7 @@ use crate::graph::{Environment, Job, OperatorSetup, Plan};
 use crate::id::{CheckpointId, InstanceId, JobId, OperatorId, WorkerIndex};
 use crate::observe::{Phase, Progress};
 use crate::sink::Visibility;
-use crate::snapshot::{OperatorEntry, PlanIdentity, SnapshotFiles};
+use crate::snapshot::{OperatorEntry, PlanIdentity, SnapshotFiles, fetch_newest};
 use crate::worker::attempt::{AttemptState, Failure};
 use crate::worker::build::{Parts, build, make};
 use crate::worker::control::Plane;
@@ -29,6 +29,7 @@ use crate::worker::offload::Offload;
 use crate::worker::place::Place;
 use crate::worker::recover::{Groups, Recovered};
 use crate::worker::restore::Restore;
+use crate::worker::run::CHECKPOINTS;
 
 /// The first checkpoint of an attempt comes this soon after its start, or after an interval if that is shorter.
 const FIRST_CHECKPOINT_AFTER: Duration = Duration::from_millis(5);
@@ -91,6 +92,11 @@ pub(crate) fn work(worker: &mut Worker, orders: &Orders) -> Outcome {
         }
     };
     if orders.attempt.is_over() {
+        if orders.recovered.is_some() && orders.attempt.is_first_to_leave() {
+            // The disk reads what the next attempt will load while this one is taken down.
+            let environment = &orders.environment;
+            fetch_newest(environment.platform.files.as_ref(), &environment.dir.join(CHECKPOINTS));
+        }
         io.abandon();
         control_io.iter().chain(&exports).for_each(|io| io.abandon());
     }
