@@ -2,7 +2,8 @@
 """One broker for the scripts: `broker.py start|kill|restart|stop`.
 
 State is in $INTEROP_STATE (a directory). $INTEROP_AGAINST says which broker: `cutwater` ($CUTWATER_BIN) or `kafka`
-(one KRaft node out of the jars in the class path file $INTEROP_KAFKA_CLASSPATH). `start` prints the address.
+(one KRaft node out of the jars in the class path file $INTEROP_KAFKA_CLASSPATH). `start` prints the address. With $INTEROP_AUTHORIZE
+it asks an authorizer, whose super user is who connects without a name.
 
 `kill` is SIGKILL: nothing is said to the broker. `restart` kills and starts on the same port and the same data.
 """
@@ -18,6 +19,8 @@ from pathlib import Path
 
 STATE = Path(os.environ["INTEROP_STATE"])
 AGAINST = os.environ.get("INTEROP_AGAINST", "cutwater")
+AUTHORIZE = os.environ.get("INTEROP_AUTHORIZE")
+AUTHORIZER = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\nsuper.users=User:ANONYMOUS"
 # Kafka's brokers take seconds to start on a busy machine, ours milliseconds.
 START_WITHIN = 90
 
@@ -71,6 +74,7 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=100
 transaction.max.timeout.ms=86400000
+{AUTHORIZER if AUTHORIZE else ""}
 """)
     if not data.exists():
         done = subprocess.run(java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(properties)),
@@ -93,7 +97,7 @@ def start():
         command = [os.environ["CUTWATER_BIN"], "broker", "--data", str(STATE / "data"), "--listen", f"127.0.0.1:{listen}",
                    "--metrics", f"127.0.0.1:{port('metrics')}",
                    # Short, so that the checks that kill a member don't wait for long.
-                   "--consumer-group-session", "6000", "--consumer-group-heartbeat", "500"]
+                   "--consumer-group-session", "6000", "--consumer-group-heartbeat", "500", *(["--authorize", "--super-user", "ANONYMOUS"] if AUTHORIZE else [])]
     with open(STATE / "broker.log", "ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
     (STATE / "pid").write_text(str(process.pid))

@@ -57,9 +57,11 @@ final class Tools {
     static void all() throws Exception {
         String topic = Check.fresh("tools"), group = Check.fresh("group"), at = Check.BOOTSTRAP;
         run("", TOOLS + "TopicCommand", "--bootstrap-server", at, "--create", "--topic", topic, "--partitions", "2", "--replication-factor", "1", "--config", "retention.ms=7200000");
+        Check.heardOf();
         contains(run("", TOOLS + "TopicCommand", "--bootstrap-server", at, "--describe", "--topic", topic), "PartitionCount: 2", "ReplicationFactor: 1", "retention.ms=7200000", "Leader: 1");
         contains(run("", TOOLS + "TopicCommand", "--bootstrap-server", at, "--list"), topic);
         run("", TOOLS + "TopicCommand", "--bootstrap-server", at, "--alter", "--topic", topic, "--partitions", "3");
+        Check.heardOf();
         contains(run("", TOOLS + "TopicCommand", "--bootstrap-server", at, "--describe", "--topic", topic), "PartitionCount: 3");
 
         StringBuilder lines = new StringBuilder();
@@ -99,6 +101,7 @@ final class Tools {
         Check.that(!dirs.contains("\"size\":0,"), "both partitions have bytes: " + dirs);
 
         run("", "kafka.admin.ConfigCommand", "--bootstrap-server", at, "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", "retention.bytes=1000000");
+        Check.heardOf();
         contains(run("", "kafka.admin.ConfigCommand", "--bootstrap-server", at, "--describe", "--entity-type", "topics", "--entity-name", topic), "retention.bytes=1000000", "retention.ms=7200000");
         run("", "kafka.admin.ConfigCommand", "--bootstrap-server", at, "--alter", "--entity-type", "topics", "--entity-name", topic, "--delete-config", "retention.bytes");
 
@@ -122,6 +125,7 @@ final class Tools {
         contains(consumed, "partitions_assigned", "offsets_committed", "shutdown_complete");
 
         run("", TOOLS + "TopicCommand", "--bootstrap-server", at, "--delete", "--topic", topic);
+        Check.heardOf();
         Check.that(!run("", TOOLS + "TopicCommand", "--bootstrap-server", at, "--list").contains(topic), "deleted");
     }
 }
