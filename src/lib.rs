@@ -59,7 +59,7 @@ pub use cutwater_sources_sinks as connectors;
 mod face;
 pub mod prelude;
 
-pub use face::{Exit, Flags, Packing, Promise, main, main_from, main_named, run, run_with};
+pub use face::{BrokerFlags, Exit, Flags, Packing, Promise, main, main_from, main_named, run, run_with};
 
 /// The README's program compiles.
 #[cfg(doctest)]

@@ -10,4 +10,4 @@ pub use cutwater_engine::time::{EventTime, WallTime};
 pub use cutwater_operators::prelude::*;
 pub use cutwater_platform::Platform;
 pub use cutwater_sources_sinks::codec::{Bytes, Csv, Json, Text};
-pub use cutwater_sources_sinks::log::{JobLog, LogHandle, LogPlace, LogRecord};
+pub use cutwater_sources_sinks::log::{BrokerPlace, JobLog, LogHandle, LogPlace, LogRecord};

@@ -206,9 +206,7 @@ fn files_that_are_of_no_use_are_named_with_what_to_do() {
         let error = start(files).expect("refused");
         assert!(matches!(
             error,
-            BrokerError::Tls(
-                TlsError::Read(_) | TlsError::Pem { .. } | TlsError::Pair { .. } | TlsError::ClientCa { .. }
-            )
+            BrokerError::Tls(TlsError::File(_) | TlsError::Pair { .. } | TlsError::ClientCa { .. })
         ));
         let said = error.to_string();
         assert!(said.contains(file) && said.contains(todo), "{said}");

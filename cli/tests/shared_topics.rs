@@ -53,7 +53,7 @@ fn the_job_as_a_process() {
         restarts_max: 1000,
         ..Options::new(kind.clone(), PathBuf::from(dir))
     };
-    LogPlace::Broker(text(ADDRESS)).choose(&mut options);
+    LogPlace::Broker(BrokerPlace::plain(text(ADDRESS))).choose(&mut options);
     let ran = match kind.as_str() {
         "sell" => cutwater::run(move |job| shared_topics::sell(job, sales, rate), &options),
         _ => cutwater::run(shared_topics::count, &options),
@@ -312,7 +312,7 @@ fn a_job_whose_broker_is_not_there_says_where_it_looked_and_what_to_do() {
     let dir = tempfile::tempdir().expect("a directory");
     let address = free_port();
     let mut options = Options::new("count", dir.path());
-    LogPlace::Broker(address.clone()).choose(&mut options);
+    LogPlace::Broker(BrokerPlace::plain(address.clone())).choose(&mut options);
     let error = cutwater::run(shared_topics::count, &options).expect_err("nobody is there").to_string();
     assert!(error.contains(&address) && error.contains("cutwater broker --data"), "{error}");
 }

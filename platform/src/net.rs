@@ -35,6 +35,33 @@ pub enum NetError {
         /// How long it was waited.
         waited: Duration,
     },
+    /// Whoever answers hasn't proved that it is who was asked for.
+    #[error("{address} isn't trusted: {reason}")]
+    Untrusted {
+        /// The address asked for.
+        address: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// The other side doesn't trust this one.
+    #[error("the other side refuses the connection: {reason}")]
+    Refused {
+        /// What it says.
+        reason: String,
+    },
+    /// What is needed to connect as it was asked for can't be had here.
+    #[error("{reason}")]
+    Unprepared {
+        /// What, and why.
+        reason: String,
+    },
+}
+
+impl NetError {
+    /// Whether the same may go well later, with nobody changing anything on this side.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, NetError::Unreachable { .. } | NetError::Lost { .. } | NetError::Late { .. })
+    }
 }
 
 /// Connects to addresses.
@@ -59,6 +86,12 @@ pub trait Connection: Send + fmt::Debug {
     /// # Errors
     /// It was lost or is late.
     fn receive(&mut self, buffer: &mut [u8], patience: Duration) -> Result<(), NetError>;
+
+    /// Receives what is there: at least one byte, at most as many as `buffer` has. For whoever can't know how many will come.
+    ///
+    /// # Errors
+    /// It was lost or is late.
+    fn receive_some(&mut self, buffer: &mut [u8], patience: Duration) -> Result<usize, NetError>;
 }
 
 /// This machine's network, over TCP.
@@ -117,18 +150,29 @@ impl Connection for Tcp {
         let end = self.clock.monotonic() + patience;
         let mut filled = 0;
         while filled < buffer.len() {
-            self.stream.set_read_timeout(Some(self.left(end, patience)?)).map_err(|e| lost(&e))?;
-            match self.stream.read(&mut buffer[filled..]) {
-                Ok(0) => return Err(lost(&"the other side closed it")),
-                Ok(came) => filled += came,
-                Err(error) => keep_waiting(&error)?,
-            }
+            filled += self.some(&mut buffer[filled..], end, patience)?;
         }
         Ok(())
+    }
+
+    fn receive_some(&mut self, buffer: &mut [u8], patience: Duration) -> Result<usize, NetError> {
+        let end = self.clock.monotonic() + patience;
+        self.some(buffer, end, patience)
     }
 }
 
 impl Tcp {
+    fn some(&mut self, buffer: &mut [u8], end: Duration, patience: Duration) -> Result<usize, NetError> {
+        loop {
+            self.stream.set_read_timeout(Some(self.left(end, patience)?)).map_err(|e| lost(&e))?;
+            match self.stream.read(buffer) {
+                Ok(0) => return Err(lost(&"the other side closed it")),
+                Ok(came) => return Ok(came),
+                Err(error) => keep_waiting(&error)?,
+            }
+        }
+    }
+
     fn left(&self, end: Duration, patience: Duration) -> Result<Duration, NetError> {
         let left = end.saturating_sub(self.clock.monotonic());
         if left.is_zero() { Err(NetError::Late { waited: patience }) } else { Ok(left) }
@@ -168,6 +212,12 @@ mod tests {
         let mut back = [0; 5];
         ours.receive(&mut back, SECOND).unwrap();
         assert_eq!(&back, b"hello");
+        theirs.write_all(b"some").unwrap();
+        let mut many = [0; 100];
+        let came = ours.receive_some(&mut many, SECOND).unwrap();
+        assert!(b"some".starts_with(&many[..came]) && came > 0);
+        ours.receive(&mut many[came..4], SECOND).unwrap();
+        assert_eq!(&many[..4], b"some");
         let short = Duration::from_millis(20);
         assert_eq!(ours.receive(&mut back, short), Err(NetError::Late { waited: short }));
         drop(theirs);

@@ -7,8 +7,7 @@ use clap::{Args, ValueEnum};
 use cutwater_engine::config::{Alignment, Compression, Guarantee, Options, RestoreFrom, Snapshots};
 use cutwater_engine::error::RunError;
 
-use cutwater_sources_sinks::log::LogPlace;
-
+use super::broker_flags::BrokerFlags;
 use super::orders::place_of;
 
 /// What stands below the flags in `--help`.
@@ -115,10 +114,9 @@ pub struct Flags {
     /// With --restore: even if output beyond the savepoint is committed; it will be written again
     #[arg(long, requires = "restore")]
     pub fork: bool,
-    /// Have the job's topics behind the broker (`cutwater broker`) at this address, shared with other jobs, instead of in the data
-    /// directory [default: in the data directory]
-    #[arg(long, value_name = "HOST:PORT", env = "CUTWATER_BROKER", hide_env_values = true)]
-    pub broker: Option<String>,
+    /// Where the job's topics are.
+    #[command(flatten)]
+    pub broker: BrokerFlags,
     /// If another process holds the data directory, kill exactly that process and take its place
     #[arg(long, env = "CUTWATER_TAKE_OVER", hide_env_values = true)]
     pub take_over: bool,
@@ -155,9 +153,7 @@ impl Flags {
         let mut options = Options::new(name, self.dir.clone().unwrap_or_default());
         options.workers = self.workers.unwrap_or(options.workers);
         options.take_over = self.take_over;
-        if let Some(address) = &self.broker {
-            LogPlace::Broker(address.clone()).choose(&mut options);
-        }
+        self.broker.place()?.choose(&mut options);
         if let Some(name) = &self.restore {
             let savepoint = place_of(&options.dir, name)?;
             options.restore = Some(RestoreFrom { savepoint, fork: self.fork });

@@ -7,7 +7,7 @@
 //! * The exit code says what to do next; see [`Exit`].
 //!
 //! ```text
-//!   flags      command line and environment -> options
+//!   flags      command line and environment -> options; broker_flags: those that say where the log is
 //!   directory  the data directory: given, or temporary
 //!   signals    Ctrl-C                             console    standard error, shared by progress bar and log lines
 //!   orders     files through which a running job is told to take a savepoint, to stop, to drain
@@ -15,6 +15,7 @@
 //!   look       checkpoints, state and upgrades, without a run
 //! ```
 
+mod broker_flags;
 mod console;
 mod directory;
 mod exit;
@@ -35,6 +36,7 @@ use cutwater_engine::graph::Job;
 use cutwater_engine::observe::{Control, Report};
 use cutwater_engine::worker;
 
+pub use self::broker_flags::BrokerFlags;
 use self::console::Console;
 use self::directory::DataDir;
 pub use self::exit::Exit;

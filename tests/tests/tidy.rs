@@ -46,8 +46,8 @@ fn uses(crates: &[&str], needles: &[&str]) -> Vec<String> {
     found
 }
 
-const LIBRARIES: [&str; 7] =
-    ["engine", "operators", "sources-sinks", "partition-log", "broker", "testkit", "conformance"];
+const LIBRARIES: [&str; 8] =
+    ["engine", "operators", "sources-sinks", "partition-log", "secure", "broker", "testkit", "conformance"];
 
 #[test]
 fn nothing_durable_goes_around_the_platform() {
@@ -87,6 +87,7 @@ fn unsafe_code_is_in_one_file() {
         "operators",
         "sources-sinks",
         "conformance",
+        "secure",
         "broker",
         "model",
         "examples",

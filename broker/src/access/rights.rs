@@ -3,8 +3,8 @@
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::ApiKey;
 
+use super::ANONYMOUS;
 use super::acl::{CLUSTER, Kind, Operation, Who};
-use super::{ANONYMOUS, Access};
 use crate::api::Call;
 use crate::service::Caller;
 
@@ -62,17 +62,16 @@ const ASK: &[ApiKey] = {
     ]
 };
 
-impl Access {
-    /// Whether somebody may use the log as jobs do in other processes: all of it, with transactions of its own.
-    pub(crate) fn allows_owners(&self, caller: &Caller) -> bool {
-        let who = Who { user: caller.user.as_deref().unwrap_or(ANONYMOUS), address: &caller.address };
-        self.allowed(&who, Operation::ClusterAction, Kind::Cluster, CLUSTER)
+impl Caller {
+    /// Who it is to rules.
+    pub(crate) fn who(&self) -> Who<'_> {
+        Who { user: self.user.as_deref().unwrap_or(ANONYMOUS), address: &self.address }
     }
 }
 
 impl Call<'_> {
     fn who(&self) -> Who<'_> {
-        Who { user: self.caller.user.as_deref().unwrap_or(ANONYMOUS), address: &self.caller.address }
+        self.caller.who()
     }
 
     fn ask(&self, operation: Operation, kind: Kind, name: &str) -> bool {

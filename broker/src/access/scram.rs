@@ -1,16 +1,15 @@
 //! SCRAM, the server's side (RFC 5802, RFC 7677; KIP-84): a client proves that it knows a password, and the server that it knows
 //! what follows from it. The password itself is neither sent nor kept.
 //!
-//! Pure: no clock, no randomness, no I/O. [`Exchange`] takes a nonce and a credential and answers messages; what the primitives
-//! are is `hmac`'s, `sha2`'s and `pbkdf2`'s business. Deliberately without channel binding (Kafka's clients have none) and without
+//! Pure: no clock, no randomness, no I/O. [`Exchange`] takes a nonce and a credential and answers messages; the primitives are those
+//! of the client's side ([`cutwater_secure::scram`]). Deliberately without channel binding (Kafka's clients have none) and without
 //! SASLprep (they don't prepare passwords either; one that did would lock out the others).
 //!
 //! What stands here takes the same steps whether or not a user exists: for one who doesn't, the caller gives a decoy.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::{Digest, Sha256, Sha512};
+pub use cutwater_secure::scram::{MECHANISMS, Mechanism};
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 use zeroize::{Zeroize, Zeroizing};
@@ -23,85 +22,6 @@ pub const ITERATIONS_MAX: u32 = 16_384;
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// No user's name is longer.
 pub const NAME_BYTES_MAX: usize = 255;
-
-/// A hash that SCRAM is used with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mechanism {
-    /// SCRAM-SHA-256.
-    Sha256,
-    /// SCRAM-SHA-512.
-    Sha512,
-}
-
-/// All mechanisms, in the order in which they are offered.
-pub const MECHANISMS: [Mechanism; 2] = [Mechanism::Sha256, Mechanism::Sha512];
-
-impl Mechanism {
-    /// SASL's name of it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Mechanism::Sha256 => "SCRAM-SHA-256",
-            Mechanism::Sha512 => "SCRAM-SHA-512",
-        }
-    }
-
-    /// Kafka's number of it (KIP-554).
-    pub const fn number(self) -> i8 {
-        match self {
-            Mechanism::Sha256 => 1,
-            Mechanism::Sha512 => 2,
-        }
-    }
-
-    /// The mechanism of a number.
-    pub fn of_number(number: i8) -> Option<Mechanism> {
-        MECHANISMS.into_iter().find(|mechanism| mechanism.number() == number)
-    }
-
-    /// The mechanism of a name.
-    pub fn named(name: &str) -> Option<Mechanism> {
-        MECHANISMS.into_iter().find(|mechanism| mechanism.name() == name)
-    }
-
-    /// Bytes of its hash.
-    pub const fn hash_bytes(self) -> usize {
-        match self {
-            Mechanism::Sha256 => 32,
-            Mechanism::Sha512 => 64,
-        }
-    }
-
-    /// HMAC with this mechanism's hash.
-    pub(super) fn hmac(self, key: &[u8], message: &[u8]) -> Vec<u8> {
-        match self {
-            Mechanism::Sha256 => mac::<Hmac<Sha256>>(key, message),
-            Mechanism::Sha512 => mac::<Hmac<Sha512>>(key, message),
-        }
-    }
-
-    fn hash(self, bytes: &[u8]) -> Vec<u8> {
-        match self {
-            Mechanism::Sha256 => Sha256::digest(bytes).to_vec(),
-            Mechanism::Sha512 => Sha512::digest(bytes).to_vec(),
-        }
-    }
-
-    /// What a password becomes before anything else is done with it.
-    fn salt(self, password: &[u8], salt: &[u8], iterations: u32) -> Zeroizing<Vec<u8>> {
-        let mut salted = Zeroizing::new(vec![0; self.hash_bytes()]);
-        match self {
-            Mechanism::Sha256 => pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, &mut salted),
-            Mechanism::Sha512 => pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, iterations, &mut salted),
-        }
-        salted
-    }
-}
-
-fn mac<M: Mac + KeyInit>(key: &[u8], message: &[u8]) -> Vec<u8> {
-    let mut mac = <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
-    mac.update(message);
-    mac.finalize().into_bytes().to_vec()
-}
 
 /// What a server keeps of a password. Whoever reads it can pretend to be the server, but not to be the user.
 #[derive(Clone, PartialEq, Eq)]

@@ -16,6 +16,7 @@ use cutwater_partition_log::remote::{
 use cutwater_partition_log::{Topic, TxnName};
 use kafka_protocol::protocol::StrBytes;
 
+use super::owner_rights;
 use crate::service::{Caller, Reply, Service};
 use crate::topic_ids;
 use crate::wire::guard::{self, Malformed};
@@ -50,12 +51,14 @@ pub(crate) fn read(frame: &Bytes) -> Option<Result<OwnersFrame, String>> {
 /// Carries a request out.
 pub(crate) fn call(service: &Arc<Service>, caller: &Caller, frame: OwnersFrame) -> Reply {
     let OwnersFrame { correlation, body } = frame;
-    // It reaches all topics, as servers do among themselves.
-    if !may_ask(service, caller) {
-        return Reply::Close("the log of a job was asked for by somebody who may not have it".to_string());
+    if !caller.session().is_through() {
+        return Reply::Close("the log of a job was asked for by somebody who hasn't proved who it is".to_string());
     }
     match Request::decode(&body) {
-        Ok(request) => carry_out(service, caller, correlation, request),
+        Ok(request) => match owner_rights::check(service, caller, &request) {
+            Ok(()) => carry_out(service, caller, correlation, request),
+            Err(refusal) => frame_of(correlation, Err(refusal)),
+        },
         Err(refused) => Reply::Close(refused.to_string()),
     }
 }
@@ -161,12 +164,8 @@ fn attempt(service: &Service, of: AttemptOf, ask: Ask) -> Result<Answer, Refusal
     })
 }
 
-fn may_ask(service: &Service, caller: &Caller) -> bool {
-    caller.session().is_through() && service.access.allows_owners(caller)
-}
-
 /// Whether a client that calls its software so is told of this API: foreign ones needn't wonder about a key that Kafka doesn't have, and
-/// a job that may not use it is told so at once.
-pub(super) fn is_listed_to(service: &Service, caller: &Caller, software: &StrBytes) -> bool {
-    software.as_str() == cutwater_partition_log::remote::SOFTWARE && may_ask(service, caller)
+/// one that must prove first who it is learns of it then. What it may do is asked for each request.
+pub(super) fn is_listed_to(caller: &Caller, software: &StrBytes) -> bool {
+    software.as_str() == cutwater_partition_log::remote::SOFTWARE && caller.session().is_through()
 }

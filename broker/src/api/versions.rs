@@ -45,7 +45,7 @@ fn response(version: i16, ours: bool) -> ApiVersionsResponse {
 }
 
 pub(super) fn api_versions(call: &Call<'_>, request: ApiVersionsRequest) -> ApiVersionsResponse {
-    response(call.version(), owners::is_listed_to(call.service, call.caller, &request.client_software_name))
+    response(call.version(), owners::is_listed_to(call.caller, &request.client_software_name))
 }
 
 /// The answer to a client that asks in a version from the future: in version 0, which every client reads, with all that is

@@ -6,13 +6,15 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::create_acls_request::AclCreation;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
-use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse, RequestHeader, ResponseHeader, TopicName};
-use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes};
+use kafka_protocol::messages::{
+    BrokerId, CreateAclsRequest, FetchRequest, FetchResponse, RequestHeader, ResponseHeader, TopicName,
+};
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use kafka_protocol::records::RecordBatchDecoder;
 
 const VERSION: i16 = 11;
-const FETCH: i16 = 1;
 /// Unknown topic or partition.
 const UNKNOWN: i16 = 3;
 
@@ -82,10 +84,14 @@ fn fetch(stream: &mut TcpStream, topic: &str, partition: i32, from: i64) -> Opti
         .with_max_bytes(8 << 20)
         .with_isolation_level(1)
         .with_topics(vec![topic]);
-    let header = RequestHeader::default().with_request_api_key(FETCH).with_request_api_version(VERSION);
+    ask(stream, VERSION, &request)
+}
+
+fn ask<R: Request>(stream: &mut TcpStream, version: i16, request: &R) -> Option<R::Response> {
+    let header = RequestHeader::default().with_request_api_key(R::KEY).with_request_api_version(version);
     let mut body = BytesMut::new();
-    header.encode(&mut body, FetchRequest::header_version(VERSION)).expect("a header");
-    request.encode(&mut body, VERSION).expect("a request");
+    header.encode(&mut body, R::header_version(version)).expect("a header");
+    request.encode(&mut body, version).expect("a request");
     stream.write_all(&(body.len() as i32).to_be_bytes()).ok()?;
     stream.write_all(&body).ok()?;
     let mut size = [0; 4];
@@ -93,6 +99,37 @@ fn fetch(stream: &mut TcpStream, topic: &str, partition: i32, from: i64) -> Opti
     let mut frame = vec![0; i32::from_be_bytes(size) as usize];
     stream.read_exact(&mut frame).ok()?;
     let mut frame = Bytes::from(frame);
-    ResponseHeader::decode(&mut frame, FetchResponse::header_version(VERSION)).expect("a header");
-    Some(FetchResponse::decode(&mut frame, VERSION).expect("a response"))
+    ResponseHeader::decode(&mut frame, R::Response::header_version(version)).expect("a header");
+    Some(R::Response::decode(&mut frame, version).expect("a response"))
+}
+
+/// Kinds of things, and operations, as rules have them.
+pub mod allow {
+    #![allow(dead_code, reason = "every test takes what it needs")]
+    pub const TOPIC: i8 = 2;
+    /// Transactional ids that begin so.
+    pub const JOBS: i8 = 5;
+    pub const READ: i8 = 3;
+    pub const WRITE: i8 = 4;
+    pub const CREATE: i8 = 5;
+}
+
+/// Has whoever may do everything at this address allow a user something.
+#[allow(dead_code, reason = "every test takes what it needs")]
+pub fn allow(address: &str, user: &str, kind: i8, name: &str, operations: &[i8]) {
+    let text = |text: &str| StrBytes::from_string(text.to_string());
+    let rule = |operation: &i8| {
+        AclCreation::default()
+            .with_resource_type(kind)
+            .with_resource_name(text(name))
+            .with_resource_pattern_type(if kind == allow::JOBS { 4 } else { 3 })
+            .with_principal(text(&format!("User:{user}")))
+            .with_host(text("*"))
+            .with_operation(*operation)
+            .with_permission_type(3)
+    };
+    let request = CreateAclsRequest::default().with_creations(operations.iter().map(rule).collect());
+    let mut stream = TcpStream::connect(address).expect("the broker listens");
+    let made = ask(&mut stream, 3, &request).expect("an answer");
+    assert!(made.results.iter().all(|result| result.error_code == 0), "{made:?}");
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::answer::{Refusal, Why};
+use super::entry::EntryError;
 use crate::topic::TopicPartition;
 
 /// A request wasn't carried out, or it isn't known whether it was.
@@ -33,6 +34,14 @@ pub enum RemoteError {
         address: String,
         /// What it said.
         found: String,
+    },
+    /// Somebody answers, and it doesn't come to a connection: TLS, or the user.
+    #[error("the broker at {address} can't be entered: {error}")]
+    Entry {
+        /// The address.
+        address: String,
+        /// Why, and what to do about it.
+        error: EntryError,
     },
     /// The connection went down behind a request that may be sent only once, or for too long: it is unknown whether it was carried out.
     #[error(
@@ -95,7 +104,10 @@ impl RemoteError {
             RemoteError::Refused(refusal) => {
                 matches!(refusal.why, Why::Down | Why::OutcomeUnknown | Why::NotOpen | Why::Incomplete)
             }
-            RemoteError::Foreign { .. } | RemoteError::Unreadable { .. } | RemoteError::Damaged { .. } => false,
+            RemoteError::Foreign { .. }
+            | RemoteError::Entry { .. }
+            | RemoteError::Unreadable { .. }
+            | RemoteError::Damaged { .. } => false,
         }
     }
 }

@@ -302,7 +302,7 @@ impl Fetcher {
         let what = match code {
             OFFSET_OUT_OF_RANGE => "its oldest record is newer, or the log ends before",
             UNKNOWN_TOPIC_OR_PARTITION | UNKNOWN_TOPIC_ID => "the topic is gone, or was made anew",
-            TOPIC_NOT_ALLOWED => "this program may not read the topic",
+            TOPIC_NOT_ALLOWED => "its user may not: that needs the right Read on the topic",
             _ => "the broker can't read it",
         };
         let mut inner = self.desk.lock();

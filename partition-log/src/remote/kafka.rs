@@ -1,6 +1,7 @@
-//! The little of Kafka's protocol that a job's reader needs: the header of requests, `ApiVersions` 3 and `Fetch` 13. Pure.
+//! The little of Kafka's protocol that a job's reader needs: the header of requests, `ApiVersions` 3, `Fetch` 13, and to be let in
+//! `SaslHandshake` 1 and `SaslAuthenticate` 1. Pure.
 //!
-//! Two messages don't need a library that has them all, and a server's answer is read with the care of the log's own decoders: no
+//! Four messages don't need a library that has them all, and a server's answer is read with the care of the log's own decoders: no
 //! length is trusted, nothing is allocated for what isn't there. In the broker's tests the other side is `kafka-protocol`, behind the
 //! guard that reads requests to their last byte.
 
@@ -8,10 +9,13 @@ use crate::codec::Put;
 
 /// Kafka's keys.
 pub(super) const FETCH: i16 = 1;
+pub(super) const SASL_HANDSHAKE: i16 = 17;
 pub(super) const API_VERSIONS: i16 = 18;
+pub(super) const SASL_AUTHENTICATE: i16 = 36;
 /// The versions spoken.
 pub(super) const FETCH_VERSION: i16 = 13;
 pub(super) const API_VERSIONS_VERSION: i16 = 3;
+pub(super) const SASL_VERSION: i16 = 1;
 
 /// Bytes that are no answer to what was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +133,45 @@ pub(super) fn fetch(body: &[u8]) -> Result<(i16, Vec<Came>), NoAnswer> {
         reader.tags()?;
     }
     reader.tags()?;
-    if reader.0.is_empty() { Ok((error, came)) } else { Err(NoAnswer("something follows the last field")) }
+    reader.end()?;
+    Ok((error, came))
+}
+
+/// Appends a `SaslHandshake` request.
+pub(super) fn put_mechanism(out: &mut Vec<u8>, mechanism: &str) {
+    out.extend_from_slice(&(mechanism.len() as i16).to_be_bytes());
+    out.extend_from_slice(mechanism.as_bytes());
+}
+
+/// Its answer: the error, and the mechanisms that are served.
+pub(super) fn mechanisms(body: &[u8]) -> Result<(i16, Vec<String>), NoAnswer> {
+    let mut reader = Reader(body);
+    let error = reader.int16()?;
+    let count = reader.int32()?;
+    let mut served = Vec::new();
+    for _ in 0..count {
+        served.push(String::from_utf8_lossy(reader.text()?).into_owned());
+    }
+    reader.end()?;
+    Ok((error, served))
+}
+
+/// Appends a `SaslAuthenticate` request. The message may be worth hiding: its memory is the caller's to wipe.
+pub(super) fn put_proof(out: &mut Vec<u8>, message: &[u8]) {
+    out.extend_from_slice(&(message.len() as i32).to_be_bytes());
+    out.extend_from_slice(message);
+}
+
+/// Its answer: the error, and the server's message.
+pub(super) fn proof(body: &[u8]) -> Result<(i16, Vec<u8>), NoAnswer> {
+    let mut reader = Reader(body);
+    let error = reader.int16()?;
+    reader.text()?; // what the server says about the error
+    let length = usize::try_from(reader.int32()?).map_err(|_| NoAnswer("a message has no length"))?;
+    let message = reader.take(length)?.to_vec();
+    reader.take(8)?; // how long it holds: for as long as the connection
+    reader.end()?;
+    Ok((error, message))
 }
 
 fn put_varint(out: &mut Vec<u8>, value: usize) {
@@ -158,6 +200,20 @@ impl<'a> Reader<'a> {
 
     fn int16(&mut self) -> Result<i16, NoAnswer> {
         Ok(i16::from_be_bytes(self.array()?))
+    }
+
+    fn int32(&mut self) -> Result<i32, NoAnswer> {
+        Ok(i32::from_be_bytes(self.array()?))
+    }
+
+    /// Text of the inflexible versions; null counts as empty.
+    fn text(&mut self) -> Result<&'a [u8], NoAnswer> {
+        let length = self.int16()?;
+        self.take(usize::try_from(length).unwrap_or(0))
+    }
+
+    fn end(&self) -> Result<(), NoAnswer> {
+        if self.0.is_empty() { Ok(()) } else { Err(NoAnswer("something follows the last field")) }
     }
 
     fn varint(&mut self) -> Result<usize, NoAnswer> {

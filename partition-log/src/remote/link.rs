@@ -8,16 +8,19 @@ use std::time::Duration;
 use cutwater_platform::{Clock, Connection, NetError, Platform};
 
 use super::answer::Answer;
-use super::error::RemoteError;
-use super::kafka::{self, API_VERSIONS, API_VERSIONS_VERSION, FETCH, FETCH_VERSION, NoAnswer, Wish};
+use super::entry::EntryError;
+use super::kafka::{self, FETCH, FETCH_VERSION, NoAnswer, Wish};
 use super::log::RemoteOptions;
-use super::request::{API_KEY, API_VERSION, AttemptOf, NotOwners, Request, SOFTWARE, encode_append};
+use super::request::{API_KEY, API_VERSION, AttemptOf, NotOwners, Request, encode_append};
 use crate::topic::TopicId;
 
 /// No answer is larger: a fetch asks for less, and one batch fits beside it.
 pub(super) const FRAME_BYTES_MAX: usize = 160 << 20;
 /// A frame's memory grows by at most this much at first.
 const PIECE_BYTES: usize = 64 << 10;
+
+/// How TLS begins to say that it doesn't understand. As the size of a frame it would be far too large.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
 /// An open connection whose other side has said that it serves owners.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub(super) enum Broken {
     Net(NetError),
     /// The other side's: it says what nobody expects.
     Nonsense(String),
+    /// The other side speaks TLS, which this one doesn't.
+    SpeaksTls,
 }
 
 impl std::fmt::Display for Broken {
@@ -50,6 +55,7 @@ impl std::fmt::Display for Broken {
         match self {
             Broken::Net(error) => error.fmt(f),
             Broken::Nonsense(what) => f.write_str(what),
+            Broken::SpeaksTls => EntryError::SpeaksTls.fmt(f),
         }
     }
 }
@@ -73,44 +79,20 @@ impl From<NotOwners> for Broken {
 }
 
 impl Link {
-    /// Connects and asks what the other side speaks.
-    ///
-    /// # Errors
-    /// `Ok(Err)`: nobody is there, or not for long. `Err`: somebody else is.
-    pub(super) fn open(platform: &Platform, options: &RemoteOptions) -> Result<Result<Link, Broken>, RemoteError> {
-        let foreign = |found: String| RemoteError::Foreign { address: options.address.clone(), found };
-        let connection = match platform.net.connect(&options.address, options.connect_patience) {
-            Ok(connection) => connection,
-            Err(error) => return Ok(Err(error.into())),
-        };
-        let client = options.client.clone();
-        let patience = options.answer_patience;
+    /// Over a connection on which nothing was said yet.
+    pub(super) fn over(connection: Box<dyn Connection>, platform: &Platform, options: &RemoteOptions) -> Link {
         let clock = platform.clock.clone();
-        let (heard, idle, frame) = (clock.monotonic(), options.idle, Vec::new());
-        let mut link = Link { connection, client, patience, clock, heard, idle, next: 1, unanswered: 0, frame };
-        let hello = |out: &mut Vec<u8>| kafka::put_api_versions(out, SOFTWARE, env!("CARGO_PKG_VERSION"));
-        let said = link.send(API_VERSIONS, API_VERSIONS_VERSION, true, hello).and_then(|()| link.receive());
-        let said = match said {
-            Ok(said) => said,
-            Err(Broken::Nonsense(what)) => return Err(foreign(what)),
-            // A server of another kind may well close the connection; so does a broker that is being stopped.
-            Err(broken) => return Ok(Err(broken)),
-        };
-        let listed = kafka::api_versions(&said).map_err(|e| foreign(e.0.to_string()))?;
-        let serves =
-            |key: i16, version: i16| listed.iter().any(|(k, from, to)| *k == key && (*from..=*to).contains(&version));
-        if !serves(API_KEY, API_VERSION) {
-            let found = format!(
-                "it serves {} APIs, and 17237 is not among them. If it is one after all, this listener or its rules ask who connects, which \
-                 jobs can't say yet: give them a plain:// listener, and the anonymous user the right ClusterAction where rights are asked for",
-                listed.len()
-            );
-            return Err(foreign(found));
+        Link {
+            connection,
+            client: options.client.clone(),
+            patience: options.answer_patience,
+            heard: clock.monotonic(),
+            clock,
+            idle: options.idle,
+            next: 1,
+            unanswered: 0,
+            frame: Vec::new(),
         }
-        if !serves(FETCH, FETCH_VERSION) {
-            return Err(foreign(format!("it doesn't serve Fetch in version {FETCH_VERSION}")));
-        }
-        Ok(Ok(link))
     }
 
     /// Whether nothing has been heard for so long that the other side may have closed it.
@@ -158,7 +140,14 @@ impl Link {
         self.answer()
     }
 
-    fn send(&mut self, key: i16, version: i16, flexible: bool, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), Broken> {
+    /// Sends a request with this key.
+    pub(super) fn send(
+        &mut self,
+        key: i16,
+        version: i16,
+        flexible: bool,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), Broken> {
         self.frame.clear();
         self.frame.extend_from_slice(&[0; 4]);
         kafka::put_header(&mut self.frame, key, version, self.next, &self.client, flexible);
@@ -174,9 +163,14 @@ impl Link {
     }
 
     /// The next frame behind its correlation, which must be that of the oldest request without an answer.
-    fn receive(&mut self) -> Result<Vec<u8>, Broken> {
+    pub(super) fn receive(&mut self) -> Result<Vec<u8>, Broken> {
         let mut head = [0; 8];
-        self.connection.receive(&mut head, self.patience)?;
+        // An alert of TLS has seven bytes, and behind it the connection is closed.
+        self.connection.receive(&mut head[..TLS_ALERT.len()], self.patience)?;
+        if head.starts_with(&TLS_ALERT) {
+            return Err(Broken::SpeaksTls);
+        }
+        self.connection.receive(&mut head[TLS_ALERT.len()..], self.patience)?;
         let int = |at: usize| i32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let size = usize::try_from(int(0)).ok().filter(|size| (4..=FRAME_BYTES_MAX).contains(size));
         let size = size.ok_or_else(|| Broken::Nonsense(format!("it sends a frame of {} bytes", int(0))))?;

@@ -6,9 +6,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cutwater_platform::Platform;
+use cutwater_platform::{Net, Platform};
 
 use super::answer::{Answer, RemoteTopic, Why};
+use super::entry::Prove;
 use super::error::RemoteError;
 use super::fetcher::{Desk, RemoteReader};
 use super::link::{Broken, Link};
@@ -28,10 +29,14 @@ const SPARE_BYTES: usize = 4 << 20;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
 /// Where a log is served, and how long to wait.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct RemoteOptions {
     /// Host and port, with a colon between them.
     pub address: String,
+    /// How to connect there, if not over the platform's own network: TLS, say.
+    pub net: Option<Arc<dyn Net>>,
+    /// Proves who connects, where that is asked.
+    pub user: Option<Arc<dyn Prove>>,
     /// What the server calls this program in its records.
     pub client: String,
     /// How long one try to connect may take.
@@ -50,6 +55,8 @@ impl RemoteOptions {
     pub fn new(address: impl Into<String>, client: impl Into<String>) -> RemoteOptions {
         RemoteOptions {
             address: address.into(),
+            net: None,
+            user: None,
             client: client.into(),
             connect_patience: Duration::from_secs(3),
             answer_patience: Duration::from_secs(30),
@@ -130,7 +137,8 @@ impl RemoteLog {
     /// Connects to a log, within `patience`; everything later has the patience of the options.
     ///
     /// # Errors
-    /// [`RemoteError::Away`] if nobody answers, [`RemoteError::Foreign`] if somebody does who isn't a broker of ours.
+    /// [`RemoteError::Away`] if nobody answers, [`RemoteError::Foreign`] if somebody does who isn't a broker of ours,
+    /// [`RemoteError::Entry`] if it doesn't let this program in, or isn't to be trusted.
     pub fn connect(platform: &Platform, options: RemoteOptions, patience: Duration) -> Result<RemoteLog, RemoteError> {
         let dial = Dial { platform: platform.clone(), options };
         let link = dial.open(patience)?;

@@ -10,9 +10,11 @@
 //! write, nor fenced by one record for all of an owner's writers. `docs/decisions/0053-an-api-of-our-own.md` has the reasons.
 //!
 //! Reading order: [`request`], [`answer`] (the bytes, and what a refusal says), [`error`]; [`log`] (connections, topics, claims),
-//! [`owner`] (transactions, commits), [`fetcher`] (records), `committed` (which of them count), `link`, `kafka` (frames).
+//! [`owner`] (transactions, commits), [`fetcher`] (records), `committed` (which of them count), [`entry`] and `opening` (how a connection
+//! is let in), `link`, `kafka` (frames).
 
 pub mod answer;
+pub mod entry;
 pub mod error;
 pub mod fetcher;
 pub mod log;
@@ -22,11 +24,13 @@ pub mod request;
 mod committed;
 mod kafka;
 mod link;
+mod opening;
 
 #[cfg(test)]
 mod tests;
 
 pub use answer::{Answer, Refusal, RemoteTopic, Why};
+pub use entry::{EntryError, Proof, Prove};
 pub use error::RemoteError;
 pub use fetcher::RemoteReader;
 pub use log::{RemoteLog, RemoteOptions};

@@ -27,12 +27,13 @@ use std::time::Duration;
 
 use cutwater_engine::error::BuildError;
 use cutwater_engine::graph::{Environment, Job};
-use cutwater_partition_log::remote::{RemoteLog, RemoteOptions};
+use cutwater_partition_log::remote::RemoteLog;
 use cutwater_partition_log::{CloseError, Holder, Log, LogOptions, OpenError};
 use cutwater_platform::Platform;
 
 use at::At;
 
+pub use cutwater_secure::{BrokerPlace, PasswordFrom, PlaceError, TlsPlace, UserPlace};
 pub use group::LogCommitGroup;
 pub use partition::partition_of_key;
 pub use place::LogPlace;
@@ -62,12 +63,14 @@ impl JobLog for Job {
 }
 
 fn open(environment: &Environment) -> Result<SharedLog, BuildError> {
-    match LogPlace::of(environment) {
+    match LogPlace::of(environment).map_err(|e| BuildError::refused("the place of the log", e))? {
         LogPlace::Embedded => open_here(environment),
-        LogPlace::Broker(address) => {
-            let options = RemoteOptions::new(&address, &environment.name);
+        LogPlace::Broker(place) => {
+            let refused =
+                |error: &dyn fmt::Display| BuildError::refused(format!("the log at {}", place.address), error);
+            let options = place.options(&environment.platform, &environment.name).map_err(|e| refused(&e))?;
             let log = RemoteLog::connect(&environment.platform, options, START_PATIENCE);
-            let log = log.map_err(|e| BuildError::refused(format!("the log at {address}"), e))?;
+            let log = log.map_err(|e| refused(&e))?;
             Ok(SharedLog::new(environment.platform.clone(), At::Broker(log)))
         }
     }
