@@ -5,7 +5,9 @@
 //!   events (1 partition, out of order) -> 10 s windows, sum per key  -> windows, late
 //! ```
 //!
-//! Sizes, keys and disorder come from the input's seed.
+//! Sizes, keys and disorder come from the input's seed. One thing does depend on who runs when: whether an event that comes far too late
+//! is late for its window, since a window waits for every worker upstream to say how far it is, or that it has nothing. So what is
+//! demanded of such an event is that it is counted once: in its window or among the late ones.
 
 use std::collections::BTreeMap;
 
@@ -31,10 +33,23 @@ const PARTITIONS: u64 = 3;
 pub struct Expected {
     /// For each key, how many clicks.
     counts: BTreeMap<u64, u64>,
-    /// "window start, key, events, sum".
-    windows: Vec<String>,
-    /// Events that came after their window had fired.
-    late: Vec<String>,
+    /// For each window start and key, how many events, and their sum; without the late ones.
+    windows: BTreeMap<(i64, u64), (u64, u64)>,
+    /// Events that come long after their window is over, so that it has fired unless somebody upstream hasn't been heard of.
+    late: Vec<Event>,
+}
+
+/// Time in ms, key, value.
+type Event = (i64, u64, u64);
+
+fn line((t, key, value): &Event) -> String {
+    format!("{t} {key} {value}")
+}
+
+/// Counts an event in its window.
+fn count(windows: &mut BTreeMap<(i64, u64), (u64, u64)>, (t, key, value): Event) {
+    let (events, sum) = windows.entry((t.div_euclid(WINDOW_MS) * WINDOW_MS, key)).or_default();
+    (*events, *sum) = (*events + 1, *sum + value);
 }
 
 /// The input of this seed, and what must come out.
@@ -55,22 +70,20 @@ pub fn input(seed: u64) -> (Input, Expected) {
 
     let (events, keys) = (30 + random.below(100), 1 + random.below(6));
     let mut lines = vec![];
-    let (mut windows, mut late) = (BTreeMap::<(i64, u64), (u64, u64)>::new(), vec![]);
+    let (mut windows, mut late) = (BTreeMap::new(), vec![]);
     for i in 0..events {
         let on_time = i as i64 * 600 - random.below(DISORDER_MS as u64) as i64;
-        // So late that its window has fired under every batching: a batch holds less than a window of time.
+        // A batch holds less than a window of time, so no batching lets its window wait for it.
         let is_late = i % 40 == 39;
         let t = if is_late { on_time - 3 * WINDOW_MS } else { on_time };
-        let (key, value) = (random.below(keys), random.below(100));
-        lines.push(format!("{t} {key} {value}"));
+        let event = (t, random.below(keys), random.below(100));
+        lines.push(line(&event));
         if is_late {
-            late.push(format!("{t} {key} {value}"));
+            late.push(event);
         } else {
-            let entry = windows.entry((t.div_euclid(WINDOW_MS) * WINDOW_MS, key)).or_default();
-            *entry = (entry.0 + 1, entry.1 + value);
+            count(&mut windows, event);
         }
     }
-    let windows = windows.into_iter().map(|((start, key), (n, sum))| format!("{start} {key} {n} {sum}")).collect();
     let input = Input::new().partitions("clicks", click_partitions).topic("events", lines);
     (input, Expected { counts, windows, late })
 }
@@ -95,10 +108,19 @@ impl Expected {
         if !counts.is_empty() {
             return Some(format!("counts of keys that nobody clicked: {counts:?}"));
         }
-        [("windows", &self.windows), ("late", &self.late)].into_iter().find_map(|(topic, expected)| {
-            let seen: Vec<String> = seen.rows(topic).into_iter().map(crate::Row::text).collect();
-            multiset_diff(expected, &seen).map(|diff| format!("{topic}: {diff}"))
-        })
+        let seen = |topic: &str| seen.rows(topic).into_iter().map(crate::Row::text).collect::<Vec<String>>();
+        // Of the late ones, those that nobody tells as late must be in their windows.
+        let (mut told, mut windows, mut late) = (seen("late"), self.windows.clone(), vec![]);
+        for event in &self.late {
+            match told.iter().position(|text| *text == line(event)) {
+                Some(at) => late.push(told.swap_remove(at)),
+                None => count(&mut windows, *event),
+            }
+        }
+        let windows = windows.into_iter().map(|((start, key), (n, sum))| format!("{start} {key} {n} {sum}"));
+        let windows =
+            multiset_diff(&windows.collect::<Vec<_>>(), &seen("windows")).map(|diff| format!("windows: {diff}"));
+        windows.or_else(|| multiset_diff(&late, &seen("late")).map(|diff| format!("late: {diff}")))
     }
 }
 
@@ -145,6 +167,45 @@ pub fn build(job: &Job) -> Result<(), BuildError> {
         )
         .with_late();
     windows.sink("windows", log.write("windows"));
-    late.map(|(t, key, value)| format!("{t} {key} {value}")).sink("late", log.write("late"));
+    late.map(|event| line(&event)).sink("late", log.write("late"));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Row;
+
+    fn rows(texts: &[&str]) -> Vec<Vec<Row>> {
+        vec![texts.iter().map(|text| Row { key: None, value: text.as_bytes().to_vec() }).collect()]
+    }
+
+    fn judge(windows: &[&str], late: &[&str]) -> Option<String> {
+        let expected = Expected {
+            counts: BTreeMap::new(),
+            windows: [((10_000, 0), (5, 258)), ((10_000, 1), (1, 3))].into(),
+            late: vec![(15_966, 0, 0), (-9_839, 2, 9)],
+        };
+        let topics = [("windows".to_string(), rows(windows)), ("late".to_string(), rows(late))].into();
+        expected.wrong(&Output { topics, ..Output::default() })
+    }
+
+    #[test]
+    fn an_event_that_comes_far_too_late_is_counted_once_wherever_it_is() {
+        let late = ["15966 0 0", "-9839 2 9"];
+        assert_eq!(judge(&["10000 0 5 258", "10000 1 1 3"], &late), None, "both late");
+        assert_eq!(judge(&["10000 0 6 258", "10000 1 1 3"], &late[1..]), None, "one in its window");
+        assert_eq!(judge(&["-10000 2 1 9", "10000 0 6 258", "10000 1 1 3"], &[]), None, "none late");
+        assert!(judge(&["10000 0 6 258", "10000 1 1 3"], &late).is_some(), "twice");
+        assert!(judge(&["10000 0 5 258", "10000 1 1 3"], &late[1..]).is_some(), "nowhere");
+        assert!(
+            judge(&["10000 0 5 258", "10000 1 1 3"], &["15966 0 0", "15966 0 0", "-9839 2 9"]).is_some(),
+            "late twice"
+        );
+        assert!(
+            judge(&["10000 0 4 199", "10000 1 1 3"], &["15966 0 0", "-9839 2 9", "14102 0 59"]).is_some(),
+            "not late"
+        );
+        assert!(judge(&["10000 0 5 258", "10000 1 1 3", "10000 1 1 3"], &late).is_some(), "a window twice");
+    }
 }
