@@ -42,6 +42,7 @@ mod api;
 mod errors;
 mod fences;
 mod fetch_sessions;
+mod frames;
 mod group;
 mod metrics;
 mod pool;

@@ -16,6 +16,7 @@ use crate::access::session::Session;
 use crate::errors::text;
 use crate::fences::Fences;
 use crate::fetch_sessions::FetchSessions;
+use crate::frames::Frames;
 use crate::group::coordinator::Coordinator;
 use crate::metrics::counters::Counters;
 use crate::options::BrokerOptions;
@@ -48,6 +49,8 @@ pub(crate) struct Service {
     pub(crate) fences: Fences,
     pub(crate) fetch_sessions: FetchSessions,
     pub(crate) counters: Counters,
+    /// What requests are read into.
+    pub(crate) frames: Arc<Frames>,
     /// Memory for requests that are being read or carried out.
     pub(crate) requests: Arc<Pool>,
     /// Memory for batches on their way to clients.
@@ -111,6 +114,7 @@ impl Service {
             fences: Fences::default(),
             fetch_sessions,
             counters: Counters::new(),
+            frames: Arc::default(),
             requests,
             answers,
             looked: Mutex::new(platform.clock.monotonic()),

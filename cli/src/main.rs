@@ -12,6 +12,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+// Requests are made by one thread and dropped by another: the system's allocator spends most of its time on that.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Exactly-once dataflow, and the partition log it lives on.
 #[derive(Debug, Parser)]
 #[command(name = "cutwater", version, arg_required_else_help = true)]

@@ -73,7 +73,11 @@ fn append(
     let unknown = || (ResponseError::UnknownTopicOrPartition, "there is no such partition".to_string());
     let topic = topic.ok_or_else(unknown)?;
     let partition = u32::try_from(partition).map_err(|_| unknown())?;
-    let batch = records.unwrap_or_default().to_vec();
+    let records = records.unwrap_or_default();
+    // The batch outlives its frame by far, whose memory the next frame needs.
+    let mut batch = call.service.log.room_for_batch(records.len());
+    batch.extend_from_slice(&records);
+    drop(records);
     if call.service.log.cleanup(topic.id).compact && lacks_keys(&batch) {
         let why = "a record of a compacted topic needs a key: nothing could ever replace it";
         return Err((ResponseError::InvalidRecord, why.to_string()));

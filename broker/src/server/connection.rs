@@ -23,8 +23,6 @@ use crate::wire::codec::{self, Refused};
 
 /// Slower clients than this are given up.
 const BYTES_PER_SECOND: u64 = 16 << 10;
-/// A frame's memory grows with what has come, in pieces of at most this much at first.
-const PIECE_BYTES: usize = 64 << 10;
 /// Bytes of a frame's size.
 const SIZE_BYTES: usize = 4;
 /// How long an answer may wait for a client that doesn't read.
@@ -223,15 +221,15 @@ impl Reader {
         let share = self.pool.take(bytes);
         let end = self.service.now() + frame_time + Duration::from_secs(bytes as u64 / BYTES_PER_SECOND);
         let end = until.map_or(end, |until| until.min(end));
-        let mut frame = Vec::new();
-        while frame.len() < bytes {
-            // Memory follows what has come, not what was promised.
-            let piece = (bytes - frame.len()).min(frame.len().max(PIECE_BYTES));
-            let begun = frame.len();
-            frame.resize(begun + piece, 0);
-            self.fill(&mut frame[begun..], end)?;
+        let mut frame = self.service.frames.take(bytes);
+        let mut come = 0;
+        while come < bytes {
+            let room = frame.behind(come);
+            let piece = room.len();
+            self.fill(room, end)?;
+            come += piece;
         }
-        Ok((frame.into(), share))
+        Ok((frame.into_bytes(), share))
     }
 
     fn fill(&mut self, buffer: &mut [u8], end: Duration) -> Result<(), Ending> {

@@ -20,6 +20,8 @@ use rustls::{ServerConfig, ServerConnection};
 
 /// At most so many bytes are sealed under one lock.
 const SEAL_BYTES: usize = 64 << 10;
+/// A reader that waits looks at the clock as often as this.
+const OFTEN: Duration = Duration::from_secs(20);
 /// What is taken from a socket at once: a TLS record and a little.
 const RAW_BYTES: usize = 18 << 10;
 
@@ -34,6 +36,8 @@ pub(super) struct Stream {
 /// What the reading thread has.
 pub(super) struct ReadHalf {
     tcp: TcpStream,
+    /// How long the socket waits at most, if that was ever said.
+    patience: Duration,
     sealed: Option<Sealed>,
 }
 
@@ -64,16 +68,35 @@ pub(super) fn halves(stream: Stream, tls: Option<&Arc<ServerConfig>>) -> Result<
     };
     let sealed =
         session.clone().map(|session| Sealed { session, raw: vec![0; RAW_BYTES].into_boxed_slice(), begin: 0, end: 0 });
-    Ok((ReadHalf { tcp: stream.tcp, sealed }, WriteHalf { tcp: stream.answering, session, out: Vec::new() }))
+    Ok((
+        ReadHalf { tcp: stream.tcp, patience: Duration::ZERO, sealed },
+        WriteHalf { tcp: stream.answering, session, out: Vec::new() },
+    ))
 }
 
-/// Waits on a socket until `end` at the longest.
-fn wait_until(tcp: &TcpStream, clock: &dyn Clock, end: Duration) -> io::Result<()> {
-    let left = end.saturating_sub(clock.monotonic());
-    if left.is_zero() {
-        return Err(io::ErrorKind::TimedOut.into());
+/// Reads what has come over a socket, by `end` at the latest. The socket is told how long to wait only if what it was told last
+/// (`patience`) is too long, or so short that it would wake often: frame after frame that is a system call less.
+fn receive(
+    mut tcp: &TcpStream,
+    patience: &mut Duration,
+    buffer: &mut [u8],
+    clock: &dyn Clock,
+    end: Duration,
+) -> io::Result<usize> {
+    loop {
+        let left = end.saturating_sub(clock.monotonic());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if !(left.min(OFTEN)..=left).contains(patience) {
+            *patience = left.clamp(Duration::from_millis(1), OFTEN);
+            tcp.set_read_timeout(Some(*patience))?;
+        }
+        match tcp.read(buffer) {
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            done => return done,
+        }
     }
-    tcp.set_read_timeout(Some(left.max(Duration::from_millis(1))))
 }
 
 fn of_tls(error: rustls::Error) -> io::Error {
@@ -95,10 +118,15 @@ impl ReadHalf {
             if !session.is_handshaking() {
                 break;
             }
-            wait_until(&self.tcp, clock, end)?;
-            if session.read_tls(&mut self.tcp)? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            if sealed.begin == sealed.end {
+                let bytes = receive(&self.tcp, &mut self.patience, &mut sealed.raw, clock, end)?;
+                if bytes == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                (sealed.begin, sealed.end) = (0, bytes);
             }
+            let mut raw = &sealed.raw[sealed.begin..sealed.end];
+            sealed.begin += session.read_tls(&mut raw)?;
             if let Err(error) = session.process_new_packets() {
                 // Its alert, if the peer still listens.
                 let _ = session.write_tls(&mut self.tcp);
@@ -114,8 +142,7 @@ impl ReadHalf {
     /// Some bytes, by `end` at the latest; none when the peer has said that it has no more.
     fn read(&mut self, buffer: &mut [u8], clock: &dyn Clock, end: Duration) -> io::Result<usize> {
         let Some(sealed) = &mut self.sealed else {
-            wait_until(&self.tcp, clock, end)?;
-            return self.tcp.read(buffer);
+            return receive(&self.tcp, &mut self.patience, buffer, clock, end);
         };
         loop {
             {
@@ -131,8 +158,8 @@ impl ReadHalf {
                     continue;
                 }
             }
-            wait_until(&self.tcp, clock, end)?;
-            (sealed.begin, sealed.end) = (0, self.tcp.read(&mut sealed.raw)?);
+            let bytes = receive(&self.tcp, &mut self.patience, &mut sealed.raw, clock, end)?;
+            (sealed.begin, sealed.end) = (0, bytes);
             if sealed.end == 0 {
                 // Cut off without a farewell: what came before it was whole frames or nothing.
                 return Ok(0);

@@ -149,6 +149,12 @@ impl Log {
         })
     }
 
+    /// An empty buffer with room for a batch of `bytes` bytes: memory of batches that have left the tail, if there is any. For
+    /// [`Log::append_from_client`].
+    pub fn room_for_batch(&self, bytes: usize) -> Vec<u8> {
+        self.inner.shared.spares.take(bytes.min(self.inner.shared.limits.batch_bytes_max))
+    }
+
     /// Appends a batch that a client has made, transactional or not. With `implicit` a transactional one brings its
     /// partition into the transaction by itself and begins it if need be (KIP-890).
     ///

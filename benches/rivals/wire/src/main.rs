@@ -48,6 +48,18 @@ struct Arguments {
     /// Gigabytes that are there when a server is killed and started again; 0 leaves that out.
     #[arg(long, default_value_t = 10)]
     restart_gigabytes: u64,
+    /// Only measurements whose name has this in it, as the table has them: "1000 B, plain", "read".
+    #[arg(long)]
+    only: Option<String>,
+    /// Only one of the contenders: the first word of its name.
+    #[arg(long)]
+    who: Option<String>,
+}
+
+impl Arguments {
+    fn wants(&self, what: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| what.contains(only.as_str()))
+    }
 }
 
 /// Partitions of a bulk topic, each with a connection of its own.
@@ -77,6 +89,7 @@ fn main() -> Result<()> {
     if programs.tansu.is_some() {
         contenders.push(Who::Tansu);
     }
+    contenders.retain(|who| arguments.who.as_ref().is_none_or(|name| who.name().starts_with(name.as_str())));
     println!(
         "{} rounds in turn, medians; {PARTITIONS} partitions with a connection each, batches of 64 KiB, 5 in flight, acks=all; {} MB each",
         arguments.rounds, arguments.megabytes
@@ -119,35 +132,45 @@ fn measure(who: Who, programs: &Programs, arguments: &Arguments) -> Result<Vec<R
     let begun = server.used()?;
     for size in [100, 1_000] {
         for mode in [Mode::Plain, Mode::Idempotent, Mode::Transactional] {
+            let what = format!("write {size} B, {}, MB/s", format!("{mode:?}").to_lowercase());
+            let reading = format!("read {size} B, committed, MB/s");
+            let reads = mode == Mode::Transactional && arguments.wants(&reading);
+            if !arguments.wants(&what) && !reads {
+                continue;
+            }
             let topic = format!("{mode:?}-{size}");
             let before = server.used()?.cpu;
             let (records, took) = load::write(address, &topic, PARTITIONS, size, total, mode)
                 .with_context(|| format!("{mode:?} records of {size} bytes"))?;
             let cpu = (server.used()?.cpu - before).as_secs_f64();
             let megabytes = (records * size as u64) as f64 / 1e6;
-            let what = format!("write {size} B, {}, MB/s", format!("{mode:?}").to_lowercase());
             row(what, megabytes / took.as_secs_f64(), Some(megabytes / cpu));
-            if mode == Mode::Transactional {
+            if reads {
                 let before = server.used()?.cpu;
                 let took =
                     load::read(address, &topic, PARTITIONS, records).with_context(|| format!("reading {topic}"))?;
                 let cpu = (server.used()?.cpu - before).as_secs_f64();
-                row(format!("read {size} B, committed, MB/s"), megabytes / took.as_secs_f64(), Some(megabytes / cpu));
+                row(reading, megabytes / took.as_secs_f64(), Some(megabytes / cpu));
             }
         }
     }
     for producers in [1, 64] {
+        let what = format!("commits of one record, {producers} producers, 1/s");
+        if !arguments.wants(&what) {
+            continue;
+        }
         let before = server.used()?.cpu;
         let (commits, again, took) = load::commits(address, producers, Duration::from_secs(arguments.seconds))
             .with_context(|| format!("{producers} producers that commit"))?;
         let cpu = (server.used()?.cpu - before).as_secs_f64();
-        let what = format!("commits of one record, {producers} producers, 1/s");
         row(what, commits as f64 / took.as_secs_f64(), Some(commits as f64 / cpu));
         row(format!("  asked again per commit, {producers} producers"), again as f64 / commits.max(1) as f64, None);
     }
-    let times = load::one_at_a_time(address, 100, 2_000)?;
-    for (name, at) in [("p50", times.len() / 2), ("p99", times.len() * 99 / 100)] {
-        row(format!("one at a time, {name}, ms"), times[at].as_secs_f64() * 1e3, None);
+    if arguments.wants("one at a time") {
+        let times = load::one_at_a_time(address, 100, 2_000)?;
+        for (name, at) in [("p50", times.len() / 2), ("p99", times.len() * 99 / 100)] {
+            row(format!("one at a time, {name}, ms"), times[at].as_secs_f64() * 1e3, None);
+        }
     }
     let used = server.used()?;
     row("memory at the end, MB".into(), used.memory as f64 / 1e6, None);
