@@ -32,7 +32,8 @@ pub(crate) fn with(error: ResponseError) -> impl FnOnce(&dyn std::fmt::Display) 
     move |said| (error, said.to_string())
 }
 
-/// The log takes no requests any more: to clients as a failed disk, which they retry elsewhere or later.
+/// The log takes no requests, any more or while its disk is full: to clients as a failed disk, which they retry elsewhere or later, and
+/// take nothing for written.
 pub(crate) fn of_down(_: &Down) -> ResponseError {
     ResponseError::KafkaStorageError
 }
@@ -54,7 +55,8 @@ pub(crate) fn of_append(error: &AppendError) -> ResponseError {
         AppendError::NoTransaction { .. } | AppendError::InTransaction { .. } => ResponseError::InvalidTxnState,
         AppendError::TooManyPartitions { .. } => ResponseError::PolicyViolation,
         AppendError::Down(down) => of_down(down),
-        AppendError::OutcomeUnknown(_) => ResponseError::KafkaStorageError,
+        // Accepted, and not known to be durable: clients ask again and take the batch for perhaps written.
+        AppendError::OutcomeUnknown(_) => ResponseError::RequestTimedOut,
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A request is judged, applied and queued under the lock, so that the order of the queue is the order of the state.
 //! The log's writer takes what has gathered, makes it durable, and only then are effects shown and waiters answered.
-//! After a failed write or sync nothing is accepted any more, and every waiter hears that its outcome is unknown.
+//! After a failed write or sync nothing is accepted any more, and every waiter hears that its outcome is unknown. On a full disk
+//! requests are turned away at this door, before they are judged ([`crate::room`]).
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -17,10 +18,13 @@ use crate::core::clients::Entrance;
 use crate::core::decide::{AppendPlan, How};
 use crate::core::{Effect, State};
 use crate::error::{AppendError, Down, OutcomeUnknown};
+use crate::held::Needs;
 use crate::janitor::{Books, Tidied};
 use crate::materialise::Backlog;
 use crate::meter::Meter;
 use crate::owner::TxnId;
+use crate::reserve::Reserve;
+use crate::room::{Room, Who};
 use crate::segments::Segments;
 use crate::spares::Spares;
 use crate::topic::TopicPartition;
@@ -52,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) segments: Segments,
     /// Who still sleeps although the answer is there.
     pub(crate) wakes: Wakes,
+    /// Room for when there is no other.
+    pub(crate) reserve: Reserve,
     /// Memory for the next batches.
     pub(crate) spares: Spares,
     pub(crate) writer: OnceLock<TaskHandle>,
@@ -86,6 +92,8 @@ pub(crate) struct Core {
     pub(crate) images_underway: usize,
     /// Bytes of the last one.
     image_bytes: usize,
+    /// How short of room the disk is.
+    pub(crate) room: Room,
     /// The tasks shall end without finishing their work.
     pub(crate) stop: bool,
 }
@@ -215,9 +223,16 @@ impl Core {
         self.queue.is_empty()
     }
 
-    /// Takes the lead if nobody has it and there is something to write.
+    /// Takes the lead if nobody has it and there is something to write. Not while a write is held: the writer task tries that
+    /// again by itself.
     pub(crate) fn take_lead(&mut self) -> bool {
-        let takes = self.lead == Lead::Free && !self.queue.is_empty();
+        !self.room.is_held(Who::Wal) && self.take_lead_again()
+    }
+
+    /// As [`Core::take_lead`], for the writer task.
+    pub(crate) fn take_lead_again(&mut self) -> bool {
+        let is_pending = self.room.is_pending(Who::Wal);
+        let takes = self.lead == Lead::Free && (is_pending || !self.queue.is_empty());
         if takes {
             self.lead = Lead::Taken;
         }
@@ -226,7 +241,8 @@ impl Core {
 
     /// Lets go of the lead, or leaves what has gathered to the writer task; true if that must be woken.
     pub(crate) fn leave_lead(&mut self) -> bool {
-        self.lead = if self.is_urgent() { Lead::Handed } else { Lead::Free };
+        let is_pending = self.room.is_pending(Who::Wal);
+        self.lead = if is_pending || self.is_urgent() { Lead::Handed } else { Lead::Free };
         self.lead == Lead::Handed || self.linger()
     }
 
@@ -285,6 +301,17 @@ impl Core {
         group
     }
 
+    /// What is queued is held up: those who wait for it, or for room in the queue, wait no longer. Whoever waits for an image, does.
+    pub(crate) fn answer_held(&mut self, answer: &Answer) {
+        for waiting in self.space.drain(..) {
+            waiting.complete(());
+        }
+        for waiter in self.queue.iter_mut().filter_map(|pending| pending.waiter.take()) {
+            self.awaited -= 1;
+            waiter.complete(answer.clone());
+        }
+    }
+
     /// Accepts nothing more. Those in the queue hear `answer`, or stay queued if there is none.
     pub(crate) fn take_down(&mut self, down: Down, answer: Option<OutcomeUnknown>) {
         if !self.is_poisoned() {
@@ -324,17 +351,15 @@ impl Shared {
         self.core.lock().expect("no panic under the core lock")
     }
 
-    /// The core, if the log takes requests.
+    /// The core, if the log takes requests. Those that make it larger ask [`Shared::core_for`] growth.
     pub(crate) fn core(&self) -> Result<MutexGuard<'_, Core>, Down> {
-        let core = self.lock();
-        core.check()?;
-        Ok(core)
+        self.core_for(Needs::AFrame)
     }
 
     /// The core, once the queue has room.
-    pub(crate) fn core_with_room(&self) -> Result<MutexGuard<'_, Core>, Down> {
+    pub(crate) fn core_with_room(&self, needs: Needs) -> Result<MutexGuard<'_, Core>, Down> {
         loop {
-            let mut core = self.core()?;
+            let mut core = self.core_for(needs)?;
             if core.queued_bytes < self.limits.queue_bytes {
                 return Ok(core);
             }
@@ -387,11 +412,24 @@ impl Shared {
         Ok(accepted)
     }
 
+    /// As [`Shared::carry_out`], for what makes the log larger.
+    pub(crate) fn grow<T, E: From<Down> + From<OutcomeUnknown>>(
+        &self,
+        accept: impl FnOnce(&mut Core) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let (accepted, turn) = {
+            let mut core = self.core_for(Needs::Growth)?;
+            (accept(&mut core)?, core.await_all())
+        };
+        self.wait_in_turn(turn)?;
+        Ok(accepted)
+    }
+
     /// As [`Shared::carry_out`], for somebody who waits later, or never: the writer task sees to it. Waits only for room in
     /// the queue.
     pub(crate) fn hand_in<E: From<Down>>(&self, accept: impl FnOnce(&mut Core) -> Result<(), E>) -> Result<Waiter, E> {
         let (waiter, wake) = {
-            let mut core = self.core_with_room()?;
+            let mut core = self.core_with_room(Needs::AFrame)?;
             accept(&mut core)?;
             (core.wait_for_all(), core.lead == Lead::Free)
         };
@@ -419,7 +457,7 @@ impl Shared {
             return Err(AppendError::Batch { at, source: BatchError::TooLarge { bytes, limit } });
         }
         let header = BatchHeader::parse(&batch).map_err(|source| AppendError::Batch { at, source })?;
-        let mut core = self.core_with_room()?;
+        let mut core = self.core_with_room(Needs::Growth)?;
         let base = match core.state.plan_append(entrance, at, &header, bytes, &self.limits)? {
             AppendPlan::Duplicate { base } => base,
             AppendPlan::Append { before, base } => {
@@ -460,6 +498,10 @@ impl Shared {
         let unknown = OutcomeUnknown { reason: reason.to_string() };
         self.lock().take_down(Down::Poisoned { reason: reason.to_string() }, Some(unknown.clone()));
         self.backlog.abandon(&unknown);
+        // Whoever is writing at this moment looks for itself when its write fails.
+        if let Ok(mut wal) = self.wal.try_lock() {
+            wal.let_go(&unknown);
+        }
         self.wakes.finish();
         self.notify_all();
         self.wake_writer();

@@ -116,12 +116,18 @@ pub(crate) fn publish(platform: &Platform, log_dir: &Path, image: &BaseImage<'_>
     if files.exists(&temporary).at("look at", &temporary)? {
         files.remove_file(&temporary).at("remove", &temporary)?;
     }
-    let file = files.open(&temporary, Open::CreateNew).at("create", &temporary)?;
-    file.write_all_at(&image.encode(), 0).at("write", &temporary)?;
-    file.sync_data().at("sync", &temporary)?;
-    drop(file);
-    platform.crash.reach("log.base-image-written");
-    files.publish(&temporary, &path).at("publish", &path)?;
+    let publish = || {
+        let file = files.open(&temporary, Open::CreateNew).at("create", &temporary)?;
+        file.write_all_at(&image.encode(), 0).at("write", &temporary)?;
+        file.sync_data().at("sync", &temporary)?;
+        drop(file);
+        platform.crash.reach("log.base-image-written");
+        files.publish(&temporary, &path).at("publish", &path)
+    };
+    publish().inspect_err(|_| {
+        // It may be tried again under another name, and mustn't take room meanwhile.
+        let _ = files.remove_file(&temporary);
+    })?;
     files.sync_dir(&dir).at("sync", &dir)?;
     platform.crash.reach("log.base-image-published");
     for number in older {

@@ -85,6 +85,9 @@ pub struct LogLimits {
     pub compaction_map_bytes: usize,
     /// How often the janitor looks for what can go: by retention, by deletion, by compaction.
     pub janitor_every: Duration,
+    /// Room that is taken on the disk and given up when it is full, so that what was accepted becomes durable, transactions end, and
+    /// deletions make room. 0 for none. Enough in any case is `queue_bytes` and `unmaterialised_bytes` together, and twice the state.
+    pub reserve_bytes: u64,
 }
 
 impl Default for LogLimits {
@@ -118,6 +121,7 @@ impl Default for LogLimits {
             prepared_alarm: Duration::from_secs(15 * 60),
             compaction_map_bytes: 64 << 20,
             janitor_every: Duration::from_secs(5 * 60),
+            reserve_bytes: 64 << 20,
         }
     }
 }
@@ -154,6 +158,7 @@ impl LogLimits {
             prepared_alarm: Duration::from_secs(15 * 60),
             compaction_map_bytes: 64 * 64,
             janitor_every: Duration::from_secs(5 * 60),
+            reserve_bytes: 16 * BLOCK_BYTES as u64,
         }
     }
 

@@ -1,8 +1,8 @@
 //! What can go wrong, operation by operation.
 //!
 //! Two answers need care by callers. *Fenced* means that a newer attempt of the owner writes: stop, don't retry.
-//! *OutcomeUnknown* means that the disk failed while the request was on its way: it may have happened or not, and only
-//! reopening the log tells. Every other error means that nothing has happened.
+//! *OutcomeUnknown* means that the disk failed, or was full, while the request was on its way: it may have happened or not. After a
+//! failure only reopening the log tells; what a full disk holds up happens once there is room. Every other error means that nothing has happened.
 
 use std::path::PathBuf;
 
@@ -13,11 +13,15 @@ use crate::batch::BatchError;
 use crate::offset::Offset;
 use crate::owner::{OwnerId, TxnId};
 use crate::producer::SequenceError;
+use crate::room::NoRoom;
 use crate::topic::{InvalidName, TopicPartition};
 
-/// Why a log takes no requests any more.
+/// Why a log takes no requests: any more, or for now.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Down {
+    /// For now: its disk is full. Nothing of the request has happened; reading goes on.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
     /// A write or sync failed: what is on the disk is unknown until the log is opened again.
     #[error("the log has stopped because its disk failed: {reason}; reopen it once the disk is sound")]
     Poisoned {
@@ -43,9 +47,9 @@ pub struct Fenced {
     pub current: u64,
 }
 
-/// The disk failed under a request that was on its way.
+/// The disk failed, or was full, under a request that was on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("it is unknown whether this happened, because the disk failed meanwhile: {reason}; reopen the log and look")]
+#[error("it is unknown whether this happened, or will: {reason}; look before you ask again")]
 pub struct OutcomeUnknown {
     /// What failed.
     pub reason: String,

@@ -28,7 +28,8 @@
 //! * The state at position N is the state replayed from the log's prefix to N (I-3).
 //! * At most one attempt of an owner can write; an older one is refused (I-7).
 //! * Memory is bounded by [`LogLimits`] (I-9).
-//! * A failed write or sync stops the log; an unknown outcome is called unknown.
+//! * A failed write or sync stops the log; an unknown outcome is called unknown. A write that found no room is tried again: until
+//!   then what would grow the log is refused, and readers read on (`room`).
 //!
 //! [`embedded::group`] shows consume, transform, produce as one transaction.
 //!
@@ -60,13 +61,16 @@ mod base_image;
 mod codec;
 mod compact;
 mod core;
+mod held;
 mod janitor;
 mod lock;
 mod materialise;
 mod policy;
 mod producer;
 mod recover;
+mod reserve;
 mod retention;
+mod room;
 mod segments;
 mod spares;
 mod view;
@@ -92,6 +96,7 @@ pub use offset::{Offset, PartitionOffsets};
 pub use owner::{OwnerId, TxnId, TxnName};
 pub use policy::Cleanup;
 pub use producer::SequenceError;
+pub use room::NoRoom;
 pub use status::{OwnerInfo, Status, TxnInfo};
 pub use topic::{Topic, TopicId, TopicPartition};
 pub use wal::frame::Outcome;

@@ -1,5 +1,8 @@
 //! The task behind the writer: puts what is durable into the segments, and takes the log's checkpoints.
 //!
+//! What finds no room is held and done again, from where it got to; nothing behind it is touched meanwhile, no write-ahead file is
+//! given back, and the batches stay in memory for their readers. A failed sync stops the log.
+//!
 //! A checkpoint of the log: the segments and their directories are synced, then a base image of the state is published,
 //! and only then are the write-ahead files that both cover given back. In this order, always.
 
@@ -14,6 +17,9 @@ use crate::accept::{Image, Shared};
 use crate::base_image::{self, BaseImage};
 use crate::core::Effect;
 use crate::error::OutcomeUnknown;
+use crate::held::{Held, RETRY};
+use crate::room::{NoRoom, Who};
+use crate::segment::SegmentError;
 use crate::status;
 use crate::topic::TopicPartition;
 
@@ -160,20 +166,40 @@ pub(crate) struct Materialiser {
     looked: i64,
     /// It has waited for more to gather.
     gathered: bool,
+    /// What found no room, begun already.
+    held: Option<Work>,
+}
+
+/// Why work couldn't be done.
+enum Trouble {
+    /// It can be done again.
+    NoRoom(NoRoom),
+    /// The log must stop.
+    Disk(String),
+}
+
+impl Trouble {
+    fn of(error: &SegmentError, bytes: usize) -> Trouble {
+        match error.no_room(bytes as u64) {
+            Some(no_room) => Trouble::NoRoom(no_room),
+            None => Trouble::Disk(error.to_string()),
+        }
+    }
 }
 
 impl Materialiser {
     pub(crate) fn new(shared: Arc<Shared>) -> Materialiser {
-        Materialiser { shared, warned: i64::MIN, looked: i64::MIN, gathered: false }
+        Materialiser { shared, warned: i64::MIN, looked: i64::MIN, gathered: false, held: None }
     }
 
-    fn materialise(&self, work: &Work) -> Result<(), String> {
+    /// Puts batches into the segments; `again` if a part of that may have been done before.
+    fn materialise(&self, work: &Work, again: bool) -> Result<(), Trouble> {
         let shared = &self.shared;
         if work.count == 0 {
             return Ok(());
         }
         let effects = || work.groups.iter().flatten();
-        shared.segments.write(effects()).map_err(|e| e.to_string())?;
+        shared.segments.write(effects(), again).map_err(|e| Trouble::of(&e, work.bytes))?;
         let view = || shared.view.write().expect("no panic under the view lock");
         view().materialised(&ends(effects()));
         loop {
@@ -188,21 +214,37 @@ impl Materialiser {
     }
 
     /// Takes a checkpoint of the log: everything below `position` is in the segments.
-    fn checkpoint(&self, position: u64, state: &[u8]) -> Result<(), String> {
+    fn checkpoint(&self, position: u64, state: &[u8]) -> Result<(), Trouble> {
         let shared = &self.shared;
+        let trouble = |e: SegmentError| Trouble::of(&e, state.len());
         if !shared.platform.crash.is_planted("log.segments-not-synced") {
-            shared.segments.sync_all().map_err(|e| e.to_string())?;
+            shared.segments.sync_all().map_err(trouble)?;
         }
         shared.platform.crash.reach("log.segment-synced");
         let generation = shared.wal().ring.generation();
         let image = BaseImage { generation, position, state };
-        base_image::publish(&shared.platform, &shared.dir, &image).map_err(|e| e.to_string())?;
-        shared.segments.remove_doomed(&shared.platform.crash).map_err(|e| e.to_string())?;
+        base_image::publish(&shared.platform, &shared.dir, &image).map_err(|e| trouble(e.into()))?;
+        shared.segments.remove_doomed(&shared.platform.crash).map_err(trouble)?;
         let released = shared.wal().ring.release(position);
         if released > 0 {
             shared.platform.crash.reach("log.file-recycled");
         }
         Ok(())
+    }
+
+    fn next(&mut self, enough: usize) -> Found {
+        // Without room nothing gathers: what is written is out of the way of the reserve.
+        let is_short = self.shared.lock().room.lack().is_some();
+        self.shared.backlog.take(enough, std::mem::take(&mut self.gathered) || is_short)
+    }
+
+    /// What is held is left to the next open.
+    fn let_go(&mut self) {
+        if let Some(work) = self.held.take() {
+            let unknown = OutcomeUnknown { reason: "the log has stopped".to_string() };
+            work.image.iter().for_each(|(_, image)| image.fail(&unknown));
+            self.shared.backlog.done(work.bytes, work.image.is_some());
+        }
     }
 
     /// Looks, now and then, for what has been open, silent or prepared for too long.
@@ -217,7 +259,10 @@ impl Materialiser {
     }
 
     fn expire(&self, now: i64) {
-        let Ok(mut core) = self.shared.core() else { return };
+        let mut core = self.shared.lock();
+        if core.check().is_err() {
+            return;
+        }
         self.shared.expire(&mut core, now);
         let wake = core.wants_writer();
         drop(core);
@@ -255,22 +300,49 @@ impl Task for Materialiser {
         {
             let core = self.shared.lock();
             if core.stop || core.is_poisoned() {
+                drop(core);
+                self.let_go();
                 return Step::Done;
             }
         }
         self.look();
         let enough = self.shared.limits.gathered_bytes();
-        let work = match self.shared.backlog.take(enough, std::mem::take(&mut self.gathered)) {
-            Found::Nothing => return Step::Wait(self.shared.limits.look_every()),
+        let held = self.held.take();
+        let again = held.is_some();
+        let work = match held.map_or_else(|| self.next(enough), Found::Work) {
+            Found::Nothing => {
+                self.shared.tend_reserve();
+                return Step::Wait(self.shared.rest());
+            }
             Found::Little => {
                 self.gathered = true;
                 return Step::Wait(GATHER);
             }
             Found::Work(work) => work,
         };
-        let mut result = self.materialise(&work);
+        let mut result = self.materialise(&work, again);
         if let (Ok(()), Some((position, image))) = (&result, &work.image) {
             result = self.checkpoint(*position, &image.state);
+        }
+        if let Err(Trouble::NoRoom(no_room)) = &result {
+            match self.shared.hold(Who::Segments, no_room.clone()) {
+                Held::TryAgain => {
+                    self.held = Some(work);
+                    return Step::Again;
+                }
+                Held::Stays(_) => {
+                    self.held = Some(work);
+                    // The writer may wait for this work: its waiters must hear of it.
+                    self.shared.wake_writer();
+                    return Step::Wait(RETRY);
+                }
+                Held::Ending => result = Err(Trouble::Disk(no_room.to_string())),
+            }
+        }
+        if again && result.is_ok() {
+            self.shared.got_on(Who::Segments);
+        }
+        if work.image.is_some() {
             self.shared.lock().images_underway -= 1;
         }
         self.shared.backlog.done(work.bytes, work.image.is_some());
@@ -283,7 +355,8 @@ impl Task for Materialiser {
                 self.shared.wake_writer();
                 Step::Again
             }
-            Err(reason) => {
+            Err(Trouble::NoRoom(_)) => unreachable!("held above"),
+            Err(Trouble::Disk(reason)) => {
                 self.shared.poison(&reason);
                 let unknown = OutcomeUnknown { reason };
                 work.image.iter().for_each(|(_, image)| image.fail(&unknown));

@@ -19,6 +19,8 @@ use crate::janitor::Janitor;
 use crate::lock;
 use crate::materialise::{Backlog, Materialiser, ends};
 use crate::meter::{Meter, WRITE_BOUNDS};
+use crate::reserve::{self, Reserve};
+use crate::room::NoRoom;
 use crate::segment::SegmentError;
 use crate::segments::Segments;
 use crate::spares::Spares;
@@ -48,7 +50,13 @@ pub(crate) fn open(
     files.create_dir_all(dir).at("create", dir)?;
     refuse_foreign(files, dir)?;
     let lock = lock::acquire(platform, dir, &options.holder, options.take_over)?;
-    let parts = recover(platform, dir, limits)?;
+    let parts = match recover(platform, dir, limits) {
+        // What an earlier life has put by is for this.
+        Err(OpenError::Io(e)) if NoRoom::of(&e, 0).is_some() && files.remove_file(&dir.join(reserve::NAME)).is_ok() => {
+            recover(platform, dir, limits)?
+        }
+        recovered => recovered?,
+    };
     let shared = Arc::new(Shared {
         platform: platform.clone(),
         limits: limits.clone(),
@@ -60,6 +68,7 @@ pub(crate) fn open(
         writes: Meter::new(WRITE_BOUNDS),
         segments: parts.segments,
         wakes: Wakes::default(),
+        reserve: Reserve::new(files.clone(), dir, limits.reserve_bytes),
         spares: Spares::new(limits.spare_bytes()),
         writer: OnceLock::new(),
         materialiser: OnceLock::new(),
@@ -67,6 +76,7 @@ pub(crate) fn open(
         books: Mutex::default(),
         tidied: Mutex::default(),
     });
+    shared.tend_reserve();
     let writer = Writer::new(shared.clone());
     let materialiser = Materialiser::new(shared.clone());
     shared.writer.get_or_init(|| platform.spawn.spawn("log-writer", Box::new(writer)));
@@ -81,7 +91,7 @@ pub(crate) fn open(
 
 fn refuse_foreign(files: &Arc<dyn Files>, dir: &Path) -> Result<(), OpenError> {
     // `access` is the broker's, with users and rights.
-    let ours = [lock::NAME, WAL_DIR, PARTITIONS_DIR, base_image::DIR, "access"];
+    let ours = [lock::NAME, WAL_DIR, PARTITIONS_DIR, base_image::DIR, reserve::NAME, "access"];
     let entries = files.read_dir(dir).at("list", dir)?;
     match entries.into_iter().find(|entry| !ours.contains(&entry.name.as_str())) {
         Some(entry) => Err(OpenError::Foreign { dir: dir.to_path_buf(), name: entry.name }),
@@ -214,7 +224,7 @@ struct Portion {
 
 impl Portion {
     fn write(&mut self, segments: &Segments, view: &mut View, limits: &LogLimits) -> Result<(), SegmentError> {
-        segments.write(&self.effects)?;
+        segments.write(&self.effects, false)?;
         view.apply(&self.effects);
         view.materialised(&ends(&self.effects));
         drop(view.evict(limits.tail_bytes, usize::MAX));

@@ -111,10 +111,18 @@ impl Segments {
     /// Writes what has become durable into the segments, in one vectored write per partition and segment. Has the
     /// system begin their write-back once enough has gathered, so that no later sync is long. Synced only by
     /// [`Segments::sync_all`].
-    pub(crate) fn write<'a>(&self, effects: impl IntoIterator<Item = &'a Effect>) -> Result<(), SegmentError> {
+    ///
+    /// After an error for lack of room the same effects may be written `again`: what has been done of them isn't done twice.
+    pub(crate) fn write<'a>(
+        &self,
+        effects: impl IntoIterator<Item = &'a Effect>,
+        again: bool,
+    ) -> Result<(), SegmentError> {
         let mut by_partition: BTreeMap<TopicPartition, Vec<&Effect>> = BTreeMap::new();
         for effect in effects {
             match effect {
+                // These need no disk, so that they were done the first time.
+                Effect::Topic { .. } | Effect::Partitions { .. } if again => {}
                 Effect::Topic { dir, partitions, .. } => {
                     let known = vec![Known::default(); *partitions as usize];
                     self.lock().topics.push((dir.clone(), known));
@@ -126,7 +134,9 @@ impl Segments {
                 }
                 Effect::TopicDeleted { topic } => {
                     by_partition.retain(|at, _| at.topic != *topic);
-                    self.doom(*topic);
+                    if !again {
+                        self.doom(*topic);
+                    }
                 }
                 Effect::LogStart { .. } => {}
                 Effect::Roll { at, .. } | Effect::Batch { at, .. } => by_partition.entry(*at).or_default().push(effect),
@@ -134,7 +144,7 @@ impl Segments {
         }
         for (at, effects) in by_partition {
             let files = self.get(at)?;
-            let written = write_partition(&files, &effects)?;
+            let written = write_partition(&files, &effects, again)?;
             *self.inner.lock().expect("no panic under the segments' lock").dirty.entry(at).or_default() += written;
             files.start_write_back(self.write_back_bytes)?;
         }
@@ -165,8 +175,16 @@ impl Segments {
         // The janitor may be in one of them: they go next time.
         let Ok(_alone) = self.janitor.try_lock() else { return Ok(()) };
         let doomed = std::mem::take(&mut self.lock().doomed);
+        let removed = self.remove_dirs(&doomed, crash);
+        if removed.is_err() {
+            self.lock().doomed.extend(doomed);
+        }
+        removed
+    }
+
+    fn remove_dirs(&self, doomed: &[PathBuf], crash: &CrashPoints) -> Result<(), SegmentError> {
         let files = &self.platform_files;
-        for dir in &doomed {
+        for dir in doomed {
             let entries = match files.read_dir(dir) {
                 // Never used, or removed by a life that was cut off then.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
@@ -180,7 +198,7 @@ impl Segments {
             files.remove_dir(dir).at("remove", dir)?;
         }
         if !doomed.is_empty() {
-            files.sync_dir(&self.dir).at("sync", &self.dir)?;
+            files.sync_dir(&self.dir).at("sync", &self.dir).map_err(SegmentError::Sync)?;
         }
         Ok(())
     }
@@ -201,14 +219,31 @@ impl Segments {
             let files: Vec<_> = dirty.keys().filter_map(|at| Some((*at, inner.files.get(at)?.clone()))).collect();
             (dirty, files, doubtful)
         };
-        for (at, files) in &files {
+        let synced = self.sync(&files, &doubtful);
+        if synced.is_err() {
+            // What found no room on the way is done again, from the beginning.
+            let mut inner = self.lock();
+            for (at, bytes) in dirty {
+                *inner.dirty.entry(at).or_default() += bytes;
+            }
+            inner.doubtful.extend(doubtful);
+        }
+        synced
+    }
+
+    fn sync(
+        &self,
+        files: &[(TopicPartition, Arc<PartitionFiles>)],
+        doubtful: &BTreeSet<TopicPartition>,
+    ) -> Result<(), SegmentError> {
+        for (at, files) in files {
             files.sync_paced(|| {})?;
             if doubtful.contains(at) {
-                self.platform_files.sync_dir(files.dir()).at("sync", files.dir())?;
+                self.platform_files.sync_dir(files.dir()).at("sync", files.dir()).map_err(SegmentError::Sync)?;
             }
         }
-        if !dirty.is_empty() {
-            self.platform_files.sync_dir(&self.dir).at("sync", &self.dir)?;
+        if !files.is_empty() {
+            self.platform_files.sync_dir(&self.dir).at("sync", &self.dir).map_err(SegmentError::Sync)?;
         }
         Ok(())
     }
@@ -232,21 +267,31 @@ impl Segments {
     }
 }
 
-/// Writes the effects of one partition in their order; answers how many bytes.
-fn write_partition(files: &PartitionFiles, effects: &[&Effect]) -> Result<u64, SegmentError> {
+/// Writes the effects of one partition in their order; answers how many bytes. `again`: leaves out what the files have already.
+fn write_partition(files: &PartitionFiles, effects: &[&Effect], again: bool) -> Result<u64, SegmentError> {
     let mut written = 0;
     let mut slices: Vec<IoSlice<'_>> = Vec::new();
     let mut aborts = Vec::new();
+    // Nothing is below the end of files that have it all to come.
+    let done = if again { files.end()? } else { LogEnd::default() };
     for effect in effects {
         match effect {
+            Effect::Roll { base, .. } if again && base.cast_signed() <= done.segment_base => {}
             Effect::Roll { base, producers, .. } => {
                 flush(files, &mut slices, &mut aborts)?;
                 files.roll(base.cast_signed(), producers)?;
             }
-            Effect::Batch { batch, aborted, .. } => {
+            Effect::Batch { next, aborted, batch, .. } => {
+                // Counted anew: the first time may have ended before it could be counted.
                 written += batch.len() as u64;
-                slices.push(IoSlice::new(batch));
-                aborts.extend(aborted);
+                if !again || next.cast_signed() > done.next_offset {
+                    slices.push(IoSlice::new(batch));
+                }
+                if let Some(aborted) = aborted
+                    && !(again && files.has_abort(aborted.last.cast_signed())?)
+                {
+                    aborts.push(*aborted);
+                }
             }
             Effect::Topic { .. }
             | Effect::Partitions { .. }

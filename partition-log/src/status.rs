@@ -80,6 +80,8 @@ pub struct Status {
     pub prepared: usize,
     /// The transaction that has been prepared for the longest time. It holds back read-committed readers and disk.
     pub oldest_prepared: Option<TxnInfo>,
+    /// The write for which the disk has no room: until it has, nothing is accepted that makes the log larger.
+    pub no_room: Option<crate::NoRoom>,
     /// Why the log takes no requests, if so.
     pub down: Option<crate::Down>,
 }

@@ -221,7 +221,9 @@ pub trait File: Send + Sync + fmt::Debug {
     /// [`BLOCK_BYTES`](crate::BLOCK_BYTES). The length of the file is part of what is made durable.
     ///
     /// # Errors
-    /// `InvalidInput` when something isn't aligned; the operating system's. After an error it is unknown what was written.
+    /// `InvalidInput` when something isn't aligned; the operating system's. After an error it is unknown what was written. An error
+    /// for lack of room ([`found_no_room`](crate::room::found_no_room)) is the write's: the same bytes may be written there again. A
+    /// failed sync is told as another kind ([`sync_failed`](crate::room::sync_failed)), whatever its reason.
     fn write_synced_at(&self, blocks: &[u8], offset: u64) -> io::Result<()>;
     /// Writes all of `parts`, one behind the other, leaving no copy in the system's cache where the system can do without: for bytes
     /// that nobody will read soon. Not durable until synced. Memory, offset and lengths are multiples of
@@ -237,6 +239,14 @@ pub trait File: Send + Sync + fmt::Debug {
     /// # Errors
     /// The operating system's.
     fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Takes room on the disk for `len` bytes at least, which nobody reads or writes: it is given back with the file. The default
+    /// writes zeros.
+    ///
+    /// # Errors
+    /// The operating system's; a part may have been taken.
+    fn take_room(&self, len: u64) -> io::Result<()> {
+        fill_with_zeros(self, len)
+    }
     /// Suggests that the system begin to write `len` bytes at `offset` to the disk, so that a later sync finds little left.
     /// Promises nothing and doesn't wait; the default does nothing.
     fn start_write_back(&self, _offset: u64, _len: u64) {}
@@ -265,6 +275,18 @@ pub trait File: Send + Sync + fmt::Debug {
         }
         Ok(())
     }
+}
+
+/// Writes zeros behind what is there, up to `len` bytes.
+pub(crate) fn fill_with_zeros<F: File + ?Sized>(file: &F, len: u64) -> io::Result<()> {
+    const PIECE: u64 = 1 << 20;
+    let (zeros, mut at) = (vec![0; PIECE as usize], file.len()?);
+    while at < len {
+        let piece = PIECE.min(len - at);
+        file.write_all_at(&zeros[..piece as usize], at)?;
+        at += piece;
+    }
+    Ok(())
 }
 
 /// An exclusive lock on a file, held until dropped.

@@ -12,7 +12,7 @@
 //! spawns its own worker threads). Everything durable goes through [`Files`]: a crash test is then a backend, not a mock.
 //!
 //! Reading order: [`files`] (what is asked of a disk, and what it must promise), [`aligned`] (buffers for synced writes),
-//! [`os_files`], [`spawn`] (tasks that a thread or a test can step), [`turns`] (threads that run one after the other), [`completion`] (waiting for one answer), [`clock`],
+//! [`room`] (a full disk is no failed disk), [`os_files`], [`spawn`] (tasks that a thread or a test can step), [`turns`] (threads that run one after the other), [`completion`] (waiting for one answer), [`clock`],
 //! [`random`], [`net`] (connections of clients), [`crash`] (named points at which a test, or a real `kill -9`, may strike).
 
 #![forbid(unsafe_code)]
@@ -25,6 +25,7 @@ pub mod files;
 pub mod net;
 pub mod os_files;
 pub mod random;
+pub mod room;
 pub mod spawn;
 pub mod turns;
 pub mod wakes;

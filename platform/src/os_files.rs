@@ -201,7 +201,16 @@ impl File for OsFile {
             }
         }
         self.file.write_all_at(blocks, offset)?;
-        self.file.sync_data()
+        self.file.sync_data().map_err(crate::room::sync_failed)
+    }
+
+    fn take_room(&self, len: u64) -> io::Result<()> {
+        use rustix::io::Errno;
+        match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, len) {
+            // The system can't: then so.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => crate::files::fill_with_zeros(self, len),
+            other => Ok(other?),
+        }
     }
 
     fn start_write_back(&self, offset: u64, len: u64) {

@@ -13,11 +13,12 @@
 //!
 //! Noting is done by a twin of the platform's files, so a sink of your own takes part if it writes through the platform.
 
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use cutwater_platform::room::is_lack_of_room;
 use cutwater_platform::{Clock, DirEntry, File, Files, Lock, Open};
 
 use crate::config::Options;
@@ -67,7 +68,7 @@ struct Noted {
 impl Noted {
     fn note<T>(&self, result: io::Result<T>, path: &Path, bytes: usize) -> io::Result<T> {
         if let Err(e) = &result
-            && matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+            && is_lack_of_room(e)
         {
             let room = NoRoom { path: path.to_path_buf(), bytes: bytes as u64, commits: self.progress.commits() };
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(room);
@@ -177,7 +178,7 @@ fn has_room(files: &dyn Files, probe: &Path, bytes: u64) -> bool {
     };
     let filled: io::Result<()> = fill();
     let _ = files.remove_file(probe);
-    !filled.is_err_and(|e| matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+    !filled.is_err_and(|e| is_lack_of_room(&e))
 }
 
 /// Files that note what finds no room, and are otherwise those below.
@@ -277,6 +278,11 @@ impl File for WatchedFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.noted.note(self.raw.set_len(len), &self.path, 0)
+    }
+
+    fn take_room(&self, len: u64) -> io::Result<()> {
+        // Room in advance, which its owner can do without.
+        self.raw.take_room(len)
     }
 
     fn start_write_back(&self, offset: u64, len: u64) {

@@ -33,7 +33,7 @@ impl Log {
     /// There is no such topic, it has as many already, there are too many, or the log is down.
     pub fn grow_topic(&self, name: &str, partitions: u32) -> Result<(), TopicError> {
         let shared = &self.inner.shared;
-        shared.carry_out(|core| {
+        shared.grow(|core| {
             let entry = core.state.plan_partitions_added(name, partitions, &shared.limits)?;
             core.push(entry);
             Ok(())

@@ -80,7 +80,7 @@ impl Log {
     ) -> Result<(), ClientError> {
         let shared = &self.inner.shared;
         let ClientProducer { producer, epoch } = client;
-        shared.carry_out(|core| {
+        shared.grow(|core| {
             let planned = core.state.plan_partitions(id, producer, epoch, partitions, shared.wall(), &shared.limits);
             core.push_all(planned?);
             Ok(())

@@ -124,7 +124,7 @@ impl Txn {
     ) -> Result<(), GroupError> {
         let shared = &self.inner.shared;
         let offsets = offsets.into_iter().map(Into::into).collect();
-        let mut core = shared.core_with_room()?;
+        let mut core = shared.core_with_room(crate::held::Needs::AFrame)?;
         let entry = core.state.plan_offsets(Some(&self.id), group, offsets, shared.wall(), &shared.limits)?;
         core.push(entry);
         let wake = core.wants_writer();

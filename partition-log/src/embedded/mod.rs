@@ -32,6 +32,7 @@ use crate::error::{
     AbortError, AppendError, ClaimError, CloseError, Down, FetchError, OpenError, OutcomeUnknown, ProduceError,
     TopicError, TxnError,
 };
+use crate::held::Needs;
 use crate::offset::{Offset, PartitionOffsets};
 use crate::owner::{OwnerId, TxnId};
 use crate::recover;
@@ -136,6 +137,7 @@ impl Log {
                 Ok(()) => {}
                 Err(Down::Closed) => return Err(CloseError::Closed),
                 Err(Down::Poisoned { reason }) => return Err(CloseError::Poisoned { reason }),
+                Err(Down::NoRoom(_)) => unreachable!("a full disk doesn't take the log down"),
             }
             core.take_down(Down::Closed, None);
             core.push_image(Some(done.clone()));
@@ -151,7 +153,7 @@ impl Log {
     /// The name isn't one or is taken, there are too many, or the log is down.
     pub fn create_topic(&self, name: &str, partitions: u32) -> Result<TopicId, TopicError> {
         let shared = &self.inner.shared;
-        shared.carry_out(|core| {
+        shared.grow(|core| {
             let entry = core.state.plan_topic(name, partitions, &shared.limits)?;
             core.push(entry);
             Ok(core.state.names.get(name).copied().expect("just created"))
@@ -228,7 +230,7 @@ impl Log {
         let shared = &self.inner.shared;
         // An id may leave this process only once its block is durable, whoever has reserved it: the wait is behind that.
         let (producer, waits) = {
-            let mut core = shared.core()?;
+            let mut core = shared.core_for(Needs::Growth)?;
             let (block, producer) = core.state.plan_producer();
             core.push_all(block);
             core.state.next_producer = producer + 1;
@@ -354,6 +356,7 @@ impl Log {
             open: core.state.txns.len() - prepared,
             prepared,
             oldest_prepared: oldest_prepared(&core.state),
+            no_room: core.room.lack().cloned(),
             down: core.check().err(),
         }
     }

@@ -6,6 +6,7 @@ use super::Inner;
 use super::transaction::Txn;
 use crate::core::decide::{Asker, BeginPlan};
 use crate::error::{AbortError, CommitError, TxnError};
+use crate::held::Needs;
 use crate::owner::{OwnerId, TxnId, TxnName};
 use crate::status::TxnInfo;
 use crate::wal::frame::Outcome;
@@ -61,7 +62,7 @@ impl Owner {
     /// Fenced; the name is taken or none; too many are live or remembered; the log is down.
     pub fn begin(&self, name: TxnName) -> Result<Txn, TxnError> {
         let shared = &self.inner.shared;
-        let mut core = shared.core()?;
+        let mut core = shared.core_for(Needs::Growth)?;
         let planned = core.state.plan_begin(self.id, self.attempt, name, shared.wall(), &shared.limits)?;
         let BeginPlan { block, begin, id, producer, epoch } = planned;
         core.push_all(block);

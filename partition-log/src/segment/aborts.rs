@@ -47,14 +47,30 @@ impl PartitionFiles {
         let position = entries * transaction_index::ENTRY_BYTES as u64;
         handle.for_writing().write_all_at(&bytes, position).at("write", &handle.path)?;
         let sum = Sum::after(chain, &bytes, aborted.last_offset).to_bytes();
-        let position = entries * abort_sums::SUM_BYTES as u64;
-        sums.for_writing().write_all_at(&sum, position).at("write", &sums.path)?;
+        let sum_at = entries * abort_sums::SUM_BYTES as u64;
+        sums.for_writing().write_all_at(&sum, sum_at).at("write", &sums.path).inspect_err(|_| {
+            // Both or neither, so that it can be done again; a part of the sum is in the way as well.
+            let _ = handle.for_writing().set_len(position);
+            let _ = sums.for_writing().set_len(sum_at);
+        })?;
         let mut state = self.state();
         state.names_dirty |= state.segments[place].aborts == Aborts::None;
         state.segments[place].aborts = Aborts::Entries(entries + 1);
         state.segments[place].aborts_dirty = true;
         state.segments[place].sums_dirty = true;
         Ok(())
+    }
+
+    /// Whether the abort whose marker is at `last_offset`, or a later one of its segment, is recorded.
+    pub(crate) fn has_abort(&self, last_offset: i64) -> Result<bool, SegmentError> {
+        let base = {
+            let state = self.state();
+            let Some(place) = state.floor_segment(last_offset) else { return Ok(false) };
+            state.segments[place].base
+        };
+        let Some(handle) = self.if_there(base, Kind::Aborts)? else { return Ok(false) };
+        let Some(last) = transaction_index::count(&handle)?.checked_sub(1) else { return Ok(false) };
+        Ok(transaction_index::entry(&handle, last)?.last_offset >= last_offset)
     }
 
     /// The transactions that a reader of the offsets [`from`, `upper`) must leave out because they were aborted, by the

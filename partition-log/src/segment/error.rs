@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use super::Position;
 use crate::batch::BatchError;
+use crate::room::NoRoom;
 
 /// What went wrong with a partition's segment files.
 #[derive(Debug, Error)]
@@ -106,6 +107,14 @@ pub enum SegmentError {
 }
 
 impl SegmentError {
+    /// What there was no room for, if that was a write of at most so many bytes, which may be done again.
+    pub(crate) fn no_room(&self, bytes: u64) -> Option<NoRoom> {
+        match self {
+            SegmentError::Io(error) => NoRoom::of(error, bytes),
+            _ => None,
+        }
+    }
+
     /// True when it is unknown what is on the disk: the log must stop and be reopened.
     pub fn poisons(&self) -> bool {
         matches!(self, SegmentError::Sync(_) | SegmentError::Poisoned { .. })

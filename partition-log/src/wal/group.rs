@@ -1,6 +1,10 @@
 //! One group made durable: one frame, one synced write, then its effects are shown and its waiters answered.
 //!
 //! There is no timer: the write in progress is the window in which the next group gathers.
+//!
+//! A write that finds no room is held: its group stays the next one, and the same frame is written at the same place once there is
+//! room. Blocks for a frame are made before its group is taken out of the queue, so that on most disks nothing of a group that is
+//! held has been written; on those that copy, what was written is a torn tail to whoever opens the log meanwhile.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -8,9 +12,11 @@ use cutwater_platform::{BLOCK_BYTES, IoError};
 
 use super::frame::{Entry, FRAME_HEADER_BYTES, FrameBuilder};
 use super::ring::Ring;
-use crate::accept::{Group, Shared};
+use crate::accept::{Answer, Group, Shared};
 use crate::error::OutcomeUnknown;
+use crate::held::Held;
 use crate::materialise::Work;
+use crate::room::{NoRoom, Who};
 
 /// The write-ahead files and what a write needs.
 #[derive(Debug)]
@@ -19,12 +25,31 @@ pub(crate) struct Wal {
     builder: FrameBuilder,
     /// Position up to which the last image covers the log.
     imaged: u64,
+    /// A group whose frame found no room: the next one to write.
+    held: Option<Group>,
+    /// The last write found no room.
+    is_short: bool,
 }
 
 impl Wal {
     /// For a log whose base image covers everything below `imaged`.
     pub(crate) fn new(ring: Ring, imaged: u64) -> Wal {
-        Wal { ring, builder: FrameBuilder::default(), imaged }
+        Wal { ring, builder: FrameBuilder::default(), imaged, held: None, is_short: false }
+    }
+
+    /// Whoever waits for what is held waits no longer.
+    fn answer(&mut self, answer: &Answer) {
+        for waiter in self.held.iter_mut().flat_map(|group| group.waiters.drain(..)) {
+            waiter.complete(answer.clone());
+        }
+    }
+
+    /// What is held won't be written by this life: for a log that has stopped.
+    pub(crate) fn let_go(&mut self, unknown: &OutcomeUnknown) {
+        self.answer(&Err(unknown.clone()));
+        if let Some(image) = self.held.take().and_then(|group| group.image) {
+            image.fail(unknown);
+        }
     }
 }
 
@@ -37,6 +62,8 @@ pub(crate) enum Progress {
     None,
     /// The materialiser is behind. It wakes the writer task when it has got on.
     Blocked,
+    /// The disk has no room. The writer task tries again.
+    Held,
 }
 
 impl Shared {
@@ -48,22 +75,60 @@ impl Shared {
     /// Writes one group and shows it. Only for whoever leads.
     pub(crate) fn write_group(&self) -> Result<Progress, IoError> {
         if self.backlog.bytes() >= self.limits.unmaterialised_bytes {
+            if let Some(answer) = self.blocked() {
+                self.wal().answer(&answer);
+            }
             return Ok(Progress::Blocked);
         }
         // The files are let go of before anybody is told: who listens may ask for the log's status.
-        let made = self.make_durable(&mut self.wal())?;
+        let made = {
+            let mut wal = self.wal();
+            match self.make_durable(&mut wal) {
+                Err(e) => return self.without_room(&mut wal, e),
+                Ok(made) => made,
+            }
+        };
         Ok(match made {
             Made::Group(group, position) => {
                 self.publish(group, position);
                 Progress::Made
             }
             Made::Room => Progress::Made,
-            Made::NoRoom => Progress::Blocked,
+            Made::NoFile => {
+                self.blocked();
+                Progress::Blocked
+            }
             Made::Nothing => Progress::None,
         })
     }
 
+    /// A write has failed. If it was for lack of room, what was accepted stays, in its order, for another try.
+    fn without_room(&self, wal: &mut Wal, error: IoError) -> Result<Progress, IoError> {
+        let bytes = self.lock().next_group(self.limits.group_bytes).map_or(0, |(_, bytes)| bytes);
+        let unknown = OutcomeUnknown { reason: error.to_string() };
+        let Some(no_room) = NoRoom::of(&error, bytes as u64) else {
+            wal.let_go(&unknown);
+            return Err(error);
+        };
+        wal.is_short = true;
+        match self.hold(Who::Wal, no_room) {
+            Held::TryAgain => Ok(Progress::Made),
+            Held::Stays(answer) => {
+                wal.answer(&answer);
+                Ok(Progress::Held)
+            }
+            // Nobody waits for room to close, or to say that the log has stopped.
+            Held::Ending => {
+                wal.let_go(&unknown);
+                Err(error)
+            }
+        }
+    }
+
     fn make_durable(&self, wal: &mut Wal) -> Result<Made, IoError> {
+        if let Some(group) = wal.held.take() {
+            return self.write(wal, group);
+        }
         let mut core = self.lock();
         if core.images_underway == 0 && core.check().is_ok() {
             let due = wal.ring.position() - wal.imaged >= self.limits.checkpoint_bytes;
@@ -77,14 +142,23 @@ impl Shared {
             let full = !wal.ring.has_free() && wal.ring.used() >= self.limits.wal_files_max;
             if full && core.images_underway > 0 && self.backlog.has_image() {
                 // The materialiser wakes the writer task once it has given files back.
-                return Ok(Made::NoRoom);
+                return Ok(Made::NoFile);
             }
             drop(core);
             wal.ring.rotate()?;
             return Ok(Made::Room);
         }
+        if bytes > 0 && !wal.ring.is_ready(padded) {
+            drop(core);
+            wal.ring.make_ready(padded)?;
+            return Ok(Made::Room);
+        }
         let group = core.take_group(items, bytes);
         drop(core);
+        self.write(wal, group)
+    }
+
+    fn write(&self, wal: &mut Wal, group: Group) -> Result<Made, IoError> {
         let position = wal.ring.position();
         if !group.entries.is_empty() {
             wal.builder.begin();
@@ -93,14 +167,15 @@ impl Shared {
             self.platform.crash.reach("log.frame-buffered");
             let begun = self.platform.clock.monotonic();
             if let Err(e) = wal.ring.write(frame) {
-                let unknown = OutcomeUnknown { reason: e.to_string() };
-                group.waiters.iter().for_each(|waiter| waiter.complete(Err(unknown.clone())));
-                group.image.iter().for_each(|image| image.fail(&unknown));
+                wal.held = Some(group);
                 return Err(e);
             }
             self.writes.record(self.platform.clock.monotonic().saturating_sub(begun));
             self.platform.crash.reach("log.frame-written");
             self.reach_entries(&group.entries);
+        }
+        if std::mem::take(&mut wal.is_short) {
+            self.got_on(Who::Wal);
         }
         let position = wal.ring.position();
         if group.image.is_some() {
@@ -160,8 +235,8 @@ enum Made {
     Group(Group, u64),
     /// Room for the group, in the next file.
     Room,
-    /// No room before the materialiser has given a file back.
-    NoRoom,
+    /// No file to go on in before the materialiser has given one back.
+    NoFile,
     /// There is no group.
     Nothing,
 }

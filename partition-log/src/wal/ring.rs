@@ -11,6 +11,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cutwater_platform::room::found_no_room;
 use cutwater_platform::{AlignedBuf, BLOCK_BYTES, File, Files, IoContext, IoError, Open};
 
 use super::frame::{FILE_HEADER_BYTES, FileHeader, Generation};
@@ -97,6 +98,21 @@ impl Ring {
         self.position == self.start || FILE_HEADER_BYTES + (self.position - self.start) + padded <= self.file_bytes
     }
 
+    /// Whether a frame of so many padded bytes, which fits the active file, has written blocks to go to.
+    pub(crate) fn is_ready(&self, padded: u64) -> bool {
+        self.slots[self.active].written >= self.end_of(padded)
+    }
+
+    /// Writes blocks for such a frame to go to. The frame's own write then needs no room, but on disks that copy.
+    pub(crate) fn make_ready(&mut self, padded: u64) -> Result<(), IoError> {
+        self.extend(self.active, self.end_of(padded))
+    }
+
+    /// Where a frame of so many bytes would end in the active file.
+    fn end_of(&self, padded: u64) -> u64 {
+        FILE_HEADER_BYTES + (self.position - self.start) + padded
+    }
+
     /// Files that hold something a recovery might need, the active one included.
     pub(crate) fn used(&self) -> usize {
         self.slots.iter().filter(|slot| slot.holds.is_some()).count()
@@ -111,7 +127,7 @@ impl Ring {
         self.slots.iter().any(|slot| slot.holds.is_none())
     }
 
-    /// Writes a frame durably at the log's end.
+    /// Writes a frame durably at the log's end. After an error for lack of room the same frame may be written again.
     pub(crate) fn write(&mut self, frame: &[u8]) -> Result<(), IoError> {
         let offset = FILE_HEADER_BYTES + (self.position - self.start);
         let end = offset + frame.len() as u64;
@@ -169,16 +185,21 @@ impl Ring {
         Ok(())
     }
 
-    /// Writes zeros so that the file has written blocks up to `end` at least.
+    /// Writes zeros so that the file has written blocks up to `end` at least; where there is little room, just so many.
     fn extend(&mut self, index: usize, end: u64) -> Result<(), IoError> {
         let slot = &mut self.slots[index];
+        let mut ahead = self.extend_bytes as u64;
         while slot.written < end {
-            let step = (self.extend_bytes as u64).min(self.file_bytes.saturating_sub(slot.written));
+            let step = ahead.min(self.file_bytes.saturating_sub(slot.written));
             let step = step.max(end - slot.written).next_multiple_of(BLOCK_BYTES as u64);
             self.zeros.grow_with_zeros(step as usize);
             let zeros = &self.zeros.as_slice()[..step as usize];
-            slot.file.write_synced_at(zeros, slot.written).at("extend", &slot.path)?;
-            slot.written += step;
+            match slot.file.write_synced_at(zeros, slot.written) {
+                Ok(()) => slot.written += step,
+                // What was written of it is zeros, and is written again.
+                Err(e) if found_no_room(&e) && ahead > 0 => ahead = 0,
+                Err(e) => return Err(e).at("extend", &slot.path),
+            }
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! for the disk anyway, and two changes of threads are spared. It leads until its own answer is there, then leaves what
 //! has gathered meanwhile to the writer task, which goes on for as long as there is something to write. What nobody waits
 //! for (the beginning and the batches of an open transaction) is written with the next group, or by the task after
-//! [`LINGER`], or at once when it is much.
+//! [`LINGER`], or at once when it is much. What a full disk holds up is for the task alone to try again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,8 @@ use cutwater_platform::{Step, Task};
 
 use super::group::Progress;
 use crate::accept::{Lead, Shared, Waiter};
+use crate::held::RETRY;
+use crate::room::Who;
 
 /// How long the log may keep what nobody waits for before it is written.
 pub(crate) const LINGER: Duration = Duration::from_millis(5);
@@ -76,16 +78,17 @@ impl Writer {
         }
         self.leads = false;
         core.lead = Lead::Free;
-        if core.is_empty() {
+        if core.is_empty() && !core.room.is_pending(Who::Wal) {
             self.lingered = false;
             return Some(Step::Idle);
         }
-        if !core.is_urgent() && !std::mem::replace(&mut self.lingered, true) {
+        let is_short = core.room.lack().is_some();
+        if !is_short && !core.is_urgent() && !std::mem::replace(&mut self.lingered, true) {
             core.lingering = true;
             return Some(Step::Wait(LINGER));
         }
         self.lingered = false;
-        self.leads = core.take_lead();
+        self.leads = core.take_lead_again();
         (!self.leads).then_some(Step::Idle)
     }
 }
@@ -109,6 +112,12 @@ impl Task for Writer {
                 self.shared.lock().lead = Lead::Free;
                 self.leads = false;
                 Step::Idle
+            }
+            Ok(Progress::Held) => {
+                self.shared.wakes.finish();
+                self.shared.lock().lead = Lead::Free;
+                self.leads = false;
+                Step::Wait(RETRY)
             }
             Err(e) => {
                 self.shared.poison(&e.to_string());

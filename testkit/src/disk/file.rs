@@ -87,6 +87,12 @@ impl File for SimFile {
         })
     }
 
+    fn take_room(&self, len: u64) -> io::Result<()> {
+        self.writable()?;
+        let mut state = self.disk.lock_state();
+        state.step(DiskOp::SetLen, &self.path, None, (len, 0), |s, _| s.take_room(self.id, len))
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.writable()?;
         self.disk.lock_state().step(DiskOp::SetLen, &self.path, None, (len, 0), |s, _| {

@@ -203,6 +203,11 @@ impl SimDisk {
         self.lock_state().full_at_sync = at_sync;
     }
 
+    /// Writes over what is there need room as well, as on a disk that copies on writing; they give it back at once.
+    pub fn set_overwrites_need_room(&self, need: bool) {
+        self.lock_state().overwrites_need_room = need;
+    }
+
     /// Bytes in use, in whole blocks.
     pub fn used_bytes(&self) -> u64 {
         self.lock_state().used_blocks() * BLOCK_BYTES as u64

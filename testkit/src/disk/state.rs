@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cutwater_platform::BLOCK_BYTES;
+use cutwater_platform::room::sync_failed;
 
 use super::content::Content;
 use super::restart;
@@ -85,6 +86,8 @@ pub(crate) struct Inode {
     pub(crate) links_cached: u32,
     pub(crate) links_durable: u32,
     pub(crate) handles: u32,
+    /// Blocks taken for nothing.
+    pub(crate) taken_blocks: u64,
 }
 
 /// Everything behind the lock.
@@ -103,6 +106,7 @@ pub(crate) struct State {
     pub(crate) sync_fault: Option<(u64, SyncFault)>,
     pub(crate) capacity_blocks: Option<u64>,
     pub(crate) full_at_sync: bool,
+    pub(crate) overwrites_need_room: bool,
     pub(crate) bad_bytes: BTreeMap<u64, BTreeSet<u64>>,
     pub(crate) read_limit: Option<usize>,
     pub(crate) locks: BTreeSet<u64>,
@@ -139,6 +143,7 @@ impl State {
             sync_fault: None,
             capacity_blocks: None,
             full_at_sync: false,
+            overwrites_need_room: false,
             bad_bytes: BTreeMap::new(),
             read_limit: None,
             locks: BTreeSet::new(),
@@ -161,6 +166,7 @@ impl State {
             sync_fault: self.sync_fault,
             capacity_blocks: self.capacity_blocks,
             full_at_sync: self.full_at_sync,
+            overwrites_need_room: self.overwrites_need_room,
             bad_bytes: self.bad_bytes.clone(),
             read_limit: self.read_limit,
             locks: self.locks.clone(),
@@ -233,13 +239,15 @@ impl State {
         let Some(capacity) = self.capacity_blocks.filter(|_| !self.full_at_sync) else { return len };
         let mut left = capacity.saturating_sub(self.used_blocks());
         let cache = self.file(id).cache.clone();
-        if cache.blocks_missing(offset, len) <= left {
+        let overwrites = self.overwrites_need_room;
+        let missing = |at: u64, len: u64| if overwrites { 1 } else { cache.blocks_missing(at, len) };
+        if !overwrites && cache.blocks_missing(offset, len) <= left {
             return len;
         }
         let (mut at, end) = (offset, offset + len);
         while at < end {
             let next = ((at / BLOCK + 1) * BLOCK).min(end);
-            if cache.blocks_missing(at, next - at) > 0 {
+            if missing(at, next - at) > 0 {
                 if left == 0 {
                     break;
                 }
@@ -251,7 +259,22 @@ impl State {
     }
 
     pub(crate) fn used_blocks(&self) -> u64 {
-        self.files.values().filter(|i| i.links_cached > 0 || i.handles > 0).map(|i| i.cache.blocks()).sum()
+        self.files
+            .values()
+            .filter(|i| i.links_cached > 0 || i.handles > 0)
+            .map(|i| i.cache.blocks() + i.taken_blocks)
+            .sum()
+    }
+
+    /// Takes room for so many bytes, beside those that the file has.
+    pub(crate) fn take_room(&mut self, id: u64, len: u64) -> io::Result<()> {
+        let wanted = len.div_ceil(BLOCK).saturating_sub(self.file(id).taken_blocks);
+        if self.capacity_blocks.is_some_and(|capacity| self.used_blocks() + wanted > capacity) {
+            self.trace.mark("full");
+            return Err(full());
+        }
+        self.file(id).taken_blocks += wanted;
+        Ok(())
     }
 
     pub(crate) fn write(&mut self, id: u64, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -274,9 +297,13 @@ impl State {
         if struck {
             return self.write(id, blocks, offset);
         }
-        if self.room_for(id, offset, len) < len || self.full_at_sync && self.over_capacity(id, offset, len) {
+        if self.room_for(id, offset, len) < len {
+            // What fits is in the file, and no sync has covered it.
+            return self.write(id, blocks, offset);
+        }
+        if self.full_at_sync && self.over_capacity(id, offset, len) {
             self.trace.mark("full");
-            return Err(full());
+            return Err(sync_failed(full()));
         }
         if let Some((fault, error)) = self.sync_fails() {
             if fault == SyncFault::KeepCache {
