@@ -59,7 +59,8 @@ pub(crate) fn sell(job: &Job, sales: u64, rate: u64) -> Result<(), BuildError> {
 pub(crate) fn count(job: &Job) -> Result<(), BuildError> {
     let log = job.log();
     // Either job may be the first one: both say how many partitions the topic has.
-    let sales = job.source("sales", log.read("sales").partitions(2));
+    // As the group "count" it can be seen from outside how far the job has come.
+    let sales = job.source("sales", log.read("sales").partitions(2).group("count"));
     let counts = sales.map(|sale| sale.key.unwrap_or_default()).key_by(|shop| shop.clone()).count("counts");
     let rows = counts.map(|(shop, count)| format!("{} {count}", String::from_utf8_lossy(&shop)));
     rows.sink("counts-out", log.write("counts").partitions(2).key_into(|line: &String, key| shop(line, key)));

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use common::committed;
+use common::{committed, group_offsets, records};
 use cutwater::Exit;
 use cutwater::prelude::*;
 use cutwater_platform::SplitMix;
@@ -162,6 +162,16 @@ fn by_shop(lines: &[String]) -> BTreeMap<u64, Vec<u64>> {
     shops
 }
 
+/// Sales that the group of the job that counts has passed, and then the counts that are committed: each sale gives one.
+fn passed_and_counted(address: &str) -> (usize, usize) {
+    let offsets = group_offsets(address, "count", "sales", 2);
+    let passed = |(partition, offset): (i32, &i64)| {
+        records(address, "sales", partition).0.iter().filter(|(at, _)| at < offset).count()
+    };
+    let passed = (0..).zip(&offsets).map(passed).sum();
+    (passed, lines(address, "counts").len())
+}
+
 /// Exactly the sales, and exactly their counts.
 fn assert_exact(address: &str, sales: u64, story: &str) {
     assert_exact_in(address, &[("sales", 0), ("counts", 1)], sales, story);
@@ -199,14 +209,18 @@ fn two_jobs_and_their_broker_are_killed_at_any_moment_and_nothing_is_lost_or_dou
         job("count", dir.path(), &address, SALES, 4_000),
         job("sell", dir.path(), &address, SALES, 4_000),
     ];
-    let mut kills = [0; 3];
+    let (mut kills, mut shown) = ([0; 3], 0);
     for round in 0..12 {
         std::thread::sleep(Duration::from_millis(150 + random.below(350)));
         // Each of them several times, in an order that nobody has chosen.
         let which = if round < 6 { round % 3 } else { random.below(3) as usize };
         kept[which].kill();
         kills[which] += 1;
+        let (passed, counted) = passed_and_counted(&address);
+        assert!(passed <= counted, "kills {kills:?}: {passed} sales are shown as passed, {counted} counts committed");
+        shown += usize::from(passed > 0);
     }
+    assert!(shown > 0, "the group's offsets are seen while the jobs run");
     let story = format!("kills of broker, count, sell: {kills:?}");
     until(&format!("{story}: the last count"), || lines(&address, "counts").len() as u64 >= SALES);
     until(&format!("{story}: the end of sell"), || kept[2].child.try_wait().expect("our own child").is_some());
@@ -214,6 +228,8 @@ fn two_jobs_and_their_broker_are_killed_at_any_moment_and_nothing_is_lost_or_dou
     // What would come twice would come now.
     std::thread::sleep(Duration::from_millis(200));
     assert_exact(&address, SALES, &story);
+    let ends: Vec<i64> = (0..2).map(|partition| records(&address, "sales", partition).1).collect();
+    until("the group's offsets at the end", || group_offsets(&address, "count", "sales", 2) == ends);
 }
 
 fn signal(child: &Child, signal: Signal) {

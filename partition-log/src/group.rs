@@ -32,6 +32,15 @@ impl From<(TopicPartition, Offset)> for OffsetCommit {
     }
 }
 
+/// Where a group stands that nobody reads as: a job's, for whoever watches how far it has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupProgress {
+    /// The group's name.
+    pub group: String,
+    /// Where it stands.
+    pub offsets: Vec<OffsetCommit>,
+}
+
 /// Where a group goes on in a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupOffset {

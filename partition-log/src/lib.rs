@@ -90,7 +90,7 @@ pub use error::{
     AbortError, AppendError, ClaimError, CloseError, CommitError, Down, Fenced, FetchError, OpenError, OutcomeUnknown,
     PrepareError, ProduceError, Sent, TidyError, TopicError, TxnError,
 };
-pub use group::{GroupError, GroupOffset, GroupOffsets, OffsetCommit};
+pub use group::{GroupError, GroupOffset, GroupOffsets, GroupProgress, OffsetCommit};
 pub use janitor::Tidied;
 pub use offset::{Offset, PartitionOffsets};
 pub use owner::{OwnerId, TxnId, TxnName};

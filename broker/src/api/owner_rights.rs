@@ -4,10 +4,11 @@
 //! prefix is about all jobs, and a literal one about one. What is read is asked of `Fetch`, as of everybody. ClusterAction on the
 //! cluster stands for all of it, as it does among Kafka's servers.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use cutwater_partition_log::OwnerId;
 use cutwater_partition_log::remote::{Ask, AttemptOf, Refusal, Request, Why};
+use cutwater_partition_log::{GroupProgress, OwnerId, TopicId};
 
 use crate::access::acl::{CLUSTER, Kind, Operation, Who};
 use crate::service::{Caller, Service};
@@ -69,8 +70,20 @@ impl Asker<'_> {
                 None => self.somewhere(),
             },
             Ask::Producer if nobody => self.somewhere(),
+            Ask::CommitWith { progress, .. } => progress.iter().try_for_each(|of| self.group(of)),
             _ => Ok(()),
         }
+    }
+
+    /// As a commit of offsets needs it.
+    fn group(&self, GroupProgress { group, offsets }: &GroupProgress) -> Result<(), Refusal> {
+        if !self.may(Operation::Read, Kind::Group, group) {
+            let flags = format_args!("--group {group}");
+            return Err(self.lacks(Operation::Read, &format_args!("the group {group:?}"), &flags));
+        }
+        let topics: BTreeSet<TopicId> = offsets.iter().map(|offset| offset.at.topic).collect();
+        let named = topics.into_iter().filter_map(|topic| self.service.log.topic_by_id(topic));
+        named.into_iter().try_for_each(|topic| self.topic(Operation::Read, &topic.name))
     }
 
     /// Whether there is a topic that may be written to, or might be (KIP-679).

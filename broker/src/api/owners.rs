@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cutwater_partition_log::remote::{
-    API_KEY, API_VERSION, Answer, Ask, AttemptOf, PAGE, Refusal, RemoteTopic, Request, Why,
+    API_KEY, API_VERSION, API_VERSION_MIN, Answer, Ask, AttemptOf, PAGE, Refusal, RemoteTopic, Request, Why,
 };
-use cutwater_partition_log::{Topic, TxnName};
+use cutwater_partition_log::{GroupProgress, Topic, TxnName};
 use kafka_protocol::protocol::StrBytes;
 
 use super::owner_rights;
@@ -40,7 +40,7 @@ pub(crate) fn read(frame: &Bytes) -> Option<Result<OwnersFrame, String>> {
     if int16(0) != API_KEY {
         return None;
     }
-    if int16(2) != API_VERSION {
+    if !(API_VERSION_MIN..=API_VERSION).contains(&int16(2)) {
         return Some(Err(format!("the API of owners is not served in version {}", int16(2))));
     }
     let correlation = i32::from_be_bytes([head[4], head[5], head[6], head[7]]);
@@ -146,6 +146,10 @@ fn attempt(service: &Service, of: AttemptOf, ask: Ask) -> Result<Answer, Refusal
             let outcome = owner.commit(&ids)?;
             Answer::Ended { now: outcome.committed, already: outcome.already }
         }
+        Ask::CommitWith { ids, progress } => {
+            let outcome = owner.commit_with_progress(&ids, &without_members(service, progress))?;
+            Answer::Ended { now: outcome.committed, already: outcome.already }
+        }
         Ask::Abort { ids } => {
             let outcome = owner.abort(&ids)?;
             Answer::Ended { now: outcome.aborted, already: outcome.already }
@@ -162,6 +166,22 @@ fn attempt(service: &Service, of: AttemptOf, ask: Ask) -> Result<Answer, Refusal
             Answer::Done
         }
     })
+}
+
+/// Groups with members are theirs: a job that has the name of one must not move them.
+fn without_members(service: &Service, mut progress: Vec<GroupProgress>) -> Vec<GroupProgress> {
+    progress.retain(|GroupProgress { group, .. }| {
+        let members = service.groups.summary(group).members;
+        if members > 0 {
+            tracing::warn!(
+                group,
+                members,
+                "a job says how far it has come as a group that has members: give it a name of its own"
+            );
+        }
+        members == 0
+    });
+    progress
 }
 
 /// Whether a client that calls its software so is told of this API: foreign ones needn't wonder about a key that Kafka doesn't have, and

@@ -1,6 +1,6 @@
 //! `ApiVersions`: what this server speaks.
 
-use cutwater_partition_log::remote::{API_KEY, API_VERSION};
+use cutwater_partition_log::remote::{API_KEY, API_VERSION, API_VERSION_MIN};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::api_versions_response::{ApiVersion, FinalizedFeatureKey, SupportedFeatureKey};
 use kafka_protocol::messages::{ApiKey, ApiVersionsRequest, ApiVersionsResponse};
@@ -21,7 +21,7 @@ fn response(version: i16, ours: bool) -> ApiVersionsResponse {
     });
     let owners = ours.then(|| {
         let listed = ApiVersion::default().with_api_key(API_KEY);
-        listed.with_min_version(API_VERSION).with_max_version(API_VERSION)
+        listed.with_min_version(API_VERSION_MIN).with_max_version(API_VERSION)
     });
     let response = ApiVersionsResponse::default().with_api_keys(listed.chain(owners).collect());
     if version < 3 {

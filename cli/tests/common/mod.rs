@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::create_acls_request::AclCreation;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
 use kafka_protocol::messages::{
-    BrokerId, CreateAclsRequest, FetchRequest, FetchResponse, RequestHeader, ResponseHeader, TopicName,
+    BrokerId, CreateAclsRequest, FetchRequest, FetchResponse, GroupId, OffsetFetchRequest, RequestHeader,
+    ResponseHeader, TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use kafka_protocol::records::RecordBatchDecoder;
@@ -21,17 +23,43 @@ const UNKNOWN: i16 = 3;
 /// The values of everything that is committed in a partition, in their order; nothing if there is no such topic yet. A broker that
 /// is away is waited for.
 pub fn committed(address: &str, topic: &str, partition: i32) -> Vec<String> {
+    records(address, topic, partition).0.into_iter().map(|(_, value)| value).collect()
+}
+
+/// The same with their offsets, and the offset behind all of them.
+pub fn records(address: &str, topic: &str, partition: i32) -> (Vec<(i64, String)>, i64) {
+    patiently(address, || read(address, topic, partition))
+}
+
+/// The offsets that a group has committed in the first partitions of a topic; -1 where it has none.
+#[allow(dead_code, reason = "every test takes what it needs")]
+pub fn group_offsets(address: &str, group: &str, topic: &str, partitions: i32) -> Vec<i64> {
+    let text = |text: &str| StrBytes::from_string(text.to_string());
+    let of = OffsetFetchRequestTopic::default()
+        .with_name(TopicName(text(topic)))
+        .with_partition_indexes((0..partitions).collect());
+    let request = OffsetFetchRequest::default().with_group_id(GroupId(text(group))).with_topics(Some(vec![of]));
+    patiently(address, || {
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        let response = ask(&mut stream, 5, &request)?;
+        assert_eq!(response.error_code, 0, "{response:?}");
+        Some(response.topics.iter().flat_map(|topic| &topic.partitions).map(|p| p.committed_offset).collect())
+    })
+}
+
+fn patiently<T>(address: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let since = Instant::now();
     loop {
-        match read(address, topic, partition) {
-            Some(values) => return values,
+        match look() {
+            Some(found) => return found,
             None if since.elapsed() > Duration::from_secs(30) => panic!("{address} doesn't answer"),
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     }
 }
 
-fn read(address: &str, topic: &str, partition: i32) -> Option<Vec<String>> {
+fn read(address: &str, topic: &str, partition: i32) -> Option<(Vec<(i64, String)>, i64)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
     let (mut from, mut values, mut until) = (0, vec![], None);
@@ -39,7 +67,7 @@ fn read(address: &str, topic: &str, partition: i32) -> Option<Vec<String>> {
         let response = fetch(&mut stream, topic, partition, from)?;
         let data = &response.responses[0].partitions[0];
         if data.error_code == UNKNOWN {
-            return Some(values);
+            return Some((values, from));
         }
         assert_eq!(data.error_code, 0, "{topic} {partition} at {from}");
         // As of the first answer: whoever writes all the time would be followed for ever.
@@ -63,13 +91,13 @@ fn read(address: &str, topic: &str, partition: i32) -> Option<Vec<String>> {
                     }
                 } else if record.offset >= from && !(record.transactional && ending.contains(&record.producer_id)) {
                     let value = record.value.unwrap_or_default();
-                    values.push(String::from_utf8(value.to_vec()).expect("text"));
+                    values.push((record.offset, String::from_utf8(value.to_vec()).expect("text")));
                 }
             }
             from = last + 1;
         }
         if from == end || from >= until {
-            return Some(values);
+            return Some((values, from));
         }
     }
 }

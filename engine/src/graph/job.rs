@@ -124,9 +124,9 @@ impl Job {
             let source = source.clone();
             Box::new(move || source.splits())
         };
-        let replay = source.replay();
+        let (replay, follow) = (source.replay(), source.follow());
         let make = Box::new(move || Box::new(ReaderDriver::new(source)) as Box<dyn crate::source::SourceDriver>);
-        let outputs = self.add(name.into(), "source", vec![], 1, Make::Source { splits, replay, make });
+        let outputs = self.add(name.into(), "source", vec![], 1, Make::Source { splits, replay, make, follow });
         outputs.stream::<S::Item, Untimed>(0)
     }
 

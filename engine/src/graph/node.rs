@@ -16,7 +16,7 @@ use crate::graph::time_mode::TimeMode;
 use crate::id::{Attempt, JobId, OperatorId, WorkerIndex};
 use crate::operator::Operator;
 use crate::sink::{CommitGroup, Honours, Visibility};
-use crate::source::{Replay, SourceDriver};
+use crate::source::{Follow, Replay, SourceDriver};
 use crate::state::AnyMigrations;
 
 /// What an operator's factory is told when its instance is made.
@@ -58,9 +58,18 @@ pub(crate) struct Node {
 
 /// How a node's instances are made.
 pub(crate) enum Make {
-    Source { splits: Box<dyn Fn() -> Result<Vec<String>, SourceError>>, replay: Replay, make: SourceFactory },
+    Source {
+        splits: Box<dyn Fn() -> Result<Vec<String>, SourceError>>,
+        replay: Replay,
+        make: SourceFactory,
+        follow: Option<Arc<dyn Follow>>,
+    },
     Operator(OperatorFactory),
-    Sink { make: OperatorFactory, honours: Honours, group: Option<Arc<dyn CommitGroup>> },
+    Sink {
+        make: OperatorFactory,
+        honours: Honours,
+        group: Option<Arc<dyn CommitGroup>>,
+    },
 }
 
 impl fmt::Debug for Make {

@@ -147,6 +147,19 @@ pub trait CommitGroup: Send + Sync + fmt::Debug {
     /// [`SinkError::Fatal`] if a handle is unknown or was aborted: its output is lost, and that must be said loudly.
     fn commit(&self, handles: &[Vec<u8>]) -> Result<Committed, SinkError>;
 
+    /// As [`CommitGroup::commit`], and hears with it how far sources have come that [follow](crate::source::Source::follow) this
+    /// group: `marks` are theirs, in their own format. There may be marks and no handles. What is told must not be seen before
+    /// what is committed, and best is seen with it. It may be told again, and older before newer, when a job is recovered.
+    ///
+    /// By default nobody is told.
+    ///
+    /// # Errors
+    /// As [`CommitGroup::commit`].
+    fn commit_and_tell(&self, handles: &[Vec<u8>], marks: &[Vec<u8>]) -> Result<Committed, SinkError> {
+        let _ = marks;
+        if handles.is_empty() { Ok(Committed::default()) } else { self.commit(handles) }
+    }
+
     /// Aborts every transaction of this job that is neither committed nor in `keep`, found by listing; answers how many.
     /// Called before any worker runs.
     ///

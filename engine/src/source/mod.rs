@@ -9,6 +9,7 @@
 //! * If the data behind a position has changed or is gone, opening it is an error and never a guess.
 
 pub mod driver;
+pub mod follow;
 pub mod split;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use crate::error::SourceError;
 
 pub(crate) use driver::is_split;
 pub use driver::{Polled, SourceDriver, SplitState};
+pub use follow::Follow;
 
 /// Where records come from.
 pub trait Source: 'static {
@@ -44,6 +46,11 @@ pub trait Source: 'static {
         position: Option<&[u8]>,
         waker: Waker,
     ) -> Result<Box<dyn Reader<Item = Self::Item>>, SourceError>;
+
+    /// Tells somebody outside how far it has come, whenever a checkpoint is committed; nobody unless it says so.
+    fn follow(&self) -> Option<Arc<dyn Follow>> {
+        None
+    }
 }
 
 /// Whether a source can be read again.

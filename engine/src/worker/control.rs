@@ -26,12 +26,13 @@ use crate::checkpoint::{
 use crate::exchange::KeyGroups;
 use crate::id::CheckpointId;
 use crate::observe::{Progress, in_words};
-use crate::sink::{CommitGroup, Committed};
+use crate::sink::Committed;
 use crate::snapshot::{
     CheckpointStore, CommittedRecord, HashIdentity, Manifest, ManifestName, ManifestPoint, Owner, PlanIdentity,
     SavepointError, SavepointRecord, SavepointState, SavepointTicket, StateFileName, StoreError, take,
 };
 use crate::worker::attempt::Failure;
+use crate::worker::groups::{Groups, Marks};
 use crate::worker::offload::{Offload, Results};
 use crate::worker::place::Alarm;
 use crate::worker::ports::Ack;
@@ -44,7 +45,7 @@ pub(crate) struct Plane {
     pub(crate) crash: CrashPoints,
     pub(crate) store: Arc<dyn CheckpointStore>,
     pub(crate) owner: Owner,
-    pub(crate) groups: Arc<BTreeMap<String, Arc<dyn CommitGroup>>>,
+    pub(crate) groups: Arc<Groups>,
     pub(crate) offload: Rc<Offload>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) platform: Platform,
@@ -74,6 +75,8 @@ pub(crate) struct Kept {
     pub(crate) is_final: bool,
     pub(crate) files: BTreeSet<String>,
     pub(crate) handles: BTreeMap<String, Vec<Vec<u8>>>,
+    /// What commit groups are told of its sources with its commit.
+    pub(crate) marks: Marks,
     /// Its barriers overtook records.
     pub(crate) in_flight: bool,
     /// Savepoints being written of it: none of its files may go.
@@ -90,7 +93,17 @@ impl Kept {
         let point = ManifestPoint { checkpoint: manifest.checkpoint, attempt: manifest.attempt, checksum };
         let files = files.map(|f| f.name.clone()).collect();
         let in_flight = manifest.snapshots.iter().any(|snapshot| snapshot.channel_state().is_some());
-        Kept { point, committed, since, is_final: manifest.is_final, files, handles, in_flight, pins: 0 }
+        Kept {
+            point,
+            committed,
+            since,
+            is_final: manifest.is_final,
+            files,
+            handles,
+            marks: Marks::new(),
+            in_flight,
+            pins: 0,
+        }
     }
 }
 
@@ -293,7 +306,9 @@ impl Coordinator {
             carried: draft.carried,
         };
         let encoded = manifest.encode().map_err(|e| Failure::Fatal(e.to_string()))?;
-        self.publishing = Some(Kept::of(&manifest, encoded.checksum, false, self.plane.clock.monotonic()));
+        let marks = self.plane.groups.marks(&manifest);
+        let kept = Kept::of(&manifest, encoded.checksum, false, self.plane.clock.monotonic());
+        self.publishing = Some(Kept { marks, ..kept });
         let (store, owner) = (self.plane.store.clone(), self.plane.owner);
         self.published.submit(&self.plane.offload, move || store.publish_manifest(&owner, &encoded));
         Ok(())
@@ -315,9 +330,12 @@ impl Committer {
     pub(crate) fn permit(&mut self, permit: Permit, capability: Capability<u64>) {
         self.under_way.push_back((permit.checkpoint(), capability));
         let (groups, crash) = (self.plane.groups.clone(), self.plane.crash.clone());
+        let mut timeline = self.plane.timeline.borrow_mut();
+        let kept = timeline.iter_mut().rev().find(|kept| kept.point.checkpoint == permit.checkpoint());
+        let marks = kept.map(|kept| std::mem::take(&mut kept.marks)).unwrap_or_default();
         self.done.submit(&self.plane.offload, move || {
             crash.reach("committer.permitted");
-            let committed = commit(&groups, |group| permit.handles_of(group).map(<[u8]>::to_vec).collect())?;
+            let committed = commit(&groups, |group| permit.handles_of(group).map(<[u8]>::to_vec).collect(), &marks)?;
             crash.reach("committer.committed");
             Ok(committed)
         });
@@ -334,16 +352,17 @@ impl Committer {
     }
 }
 
-/// Commits the handles of every group, each group in one atomic step.
+/// Commits the handles of every group, each group in one atomic step, and tells it how far its sources have come.
 pub(crate) fn commit(
-    groups: &BTreeMap<String, Arc<dyn CommitGroup>>,
+    groups: &Groups,
     handles_of: impl Fn(&str) -> Vec<Vec<u8>>,
+    marks: &Marks,
 ) -> Result<Committed, Failure> {
     let mut total = Committed::default();
-    for (name, group) in groups {
-        let handles = handles_of(name);
-        if !handles.is_empty() {
-            let committed = group.commit(&handles)?;
+    for (name, group) in groups.iter() {
+        let (handles, marks) = (handles_of(name), marks.get(name).map(Vec::as_slice).unwrap_or_default());
+        if !handles.is_empty() || !marks.is_empty() {
+            let committed = group.commit_and_tell(&handles, marks)?;
             total.now += committed.now;
             total.already += committed.already;
         }

@@ -12,6 +12,7 @@
 //!   instance, source, ports, snapshotting       one operator instance at run time
 //!   edge, frame                                 what travels between instances, and credit on its way back
 //!   control                                     trigger, coordinator, committer, janitor
+//!   groups     commit groups, and what they are told of sources
 //!   offload    the I/O threads                  attempt    what ends an attempt
 //!   place      a worker among others: on a thread of its own, or taking turns in a simulation
 //!   merging    grown chains into new bases, beside the run
@@ -24,6 +25,7 @@ mod build;
 mod control;
 mod edge;
 mod frame;
+mod groups;
 mod instance;
 mod merging;
 mod offload;

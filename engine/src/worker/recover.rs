@@ -3,7 +3,7 @@
 //! Order is everything here: fencing before reading (or an older attempt could still change the facts), the base recorded
 //! before anything is swept, commits before aborts, all of it before the first worker (so that their number plays no part).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::config::{GuaranteeKind, RestoreFrom};
 use crate::id::{CheckpointId, OperatorId};
 use crate::observe::{Phase, Progress};
 use crate::recovery::{Found, Program, Resolution, Resume, Upgrade, Want, claim_next, compare, read_facts, resolve};
-use crate::sink::CommitGroup;
 use crate::snapshot::{
     Base, CheckpointStore, CommittedRecord, FsStore, Manifest, ManifestName, ManifestPoint, Owner, StateFileName,
 };
 use crate::worker::attempt::Failure;
 use crate::worker::control::{Kept, commit, stored};
+use crate::worker::groups::Groups;
 use crate::worker::restore_from::{begin_from, goal};
 
 /// From where an attempt goes on.
@@ -43,8 +43,6 @@ pub(crate) struct Recovered {
     /// Transactions of older attempts that were aborted.
     pub(crate) aborted: usize,
 }
-
-pub(crate) type Groups = BTreeMap<String, Arc<dyn CommitGroup>>;
 
 /// Does all of it. `dir` is the checkpoint store's directory.
 pub(crate) fn recover(
@@ -240,7 +238,7 @@ fn go_on(
         };
         let committed = match platform.crash.is_planted("recovery.not-committed-again") {
             true => Default::default(),
-            false => commit(groups, handles)?,
+            false => commit(groups, handles, &groups.marks(manifest))?,
         };
         recommitted += committed.now;
         found_committed += committed.already;
@@ -288,7 +286,7 @@ fn go_on(
 /// Aborts what no manifest of the timeline lists, found by listing.
 fn settle(groups: &Groups, timeline: &[Kept]) -> Result<usize, Failure> {
     let mut aborted = 0;
-    for (name, group) in groups {
+    for (name, group) in groups.iter() {
         let keep: Vec<Vec<u8>> = timeline.iter().filter_map(|k| k.handles.get(name)).flatten().cloned().collect();
         aborted += group.abort_all_but(&keep)?;
     }

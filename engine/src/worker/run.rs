@@ -1,7 +1,7 @@
 //! A run: attempt after attempt until the job is finished, stopped, or beyond help.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,7 +15,6 @@ use crate::checkpoint::Counters;
 use crate::config::{Guarantee, Options};
 use crate::error::{BuildError, RunError};
 use crate::exchange::GroupAssignment;
-use crate::graph::job::Building;
 use crate::graph::node::Make;
 use crate::graph::validate::validate;
 use crate::graph::{Environment, Job, Plan};
@@ -24,8 +23,9 @@ use crate::observe::{Connector, Control, ExplainedState, Explanation, Layout, Ph
 use crate::recovery::Program;
 use crate::snapshot::{Manifest, StateReaders, StoreError, fetch_newest};
 use crate::worker::attempt::{AttemptState, Failure};
+use crate::worker::groups::Groups;
 use crate::worker::program::program_of;
-use crate::worker::recover::{Groups, ProgramHere, Recovered, recover};
+use crate::worker::recover::{ProgramHere, Recovered, recover};
 use crate::worker::restore::key_groups_of;
 use crate::worker::space::Space;
 use crate::worker::thread::{BuildFn, Orders, Outcome, work};
@@ -170,7 +170,7 @@ impl<'a> Run<'a> {
         build(&job)?;
         let mut inner = job.inner.borrow_mut();
         validate(&mut inner, options.guarantee.kind())?;
-        let (plan, groups) = (Plan::of(&inner), Arc::new(groups_of(&inner)));
+        let (plan, groups) = (Plan::of(&inner), Arc::new(Groups::of(&inner)));
         drop(inner);
         let past = Mutex::default();
         Ok(Run {
@@ -456,16 +456,6 @@ fn check(options: &Options) -> Result<(), RunError> {
         Guarantee::AtMostOnce => Ok(()),
         Guarantee::AtLeastOnce(s) | Guarantee::ExactlyOnce(s) => s.check().map_err(RunError::Options),
     }
-}
-
-fn groups_of(building: &Building) -> Groups {
-    let mut groups: Groups = BTreeMap::new();
-    for node in &building.nodes {
-        if let Make::Sink { group: Some(group), .. } = &node.make {
-            groups.insert(group.name().to_string(), group.clone());
-        }
-    }
-    groups
 }
 
 /// What an overtaken attempt trips over first may be anything (a file that its successor swept away); what it must be told is

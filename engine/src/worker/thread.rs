@@ -25,9 +25,10 @@ use crate::snapshot::{OperatorEntry, PlanIdentity, SnapshotFiles, fetch_newest};
 use crate::worker::attempt::{AttemptState, Failure};
 use crate::worker::build::{Parts, build, make};
 use crate::worker::control::Plane;
+use crate::worker::groups::Groups;
 use crate::worker::offload::Offload;
 use crate::worker::place::Place;
-use crate::worker::recover::{Groups, Recovered};
+use crate::worker::recover::Recovered;
 use crate::worker::restore::Restore;
 use crate::worker::run::CHECKPOINTS;
 

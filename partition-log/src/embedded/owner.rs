@@ -6,6 +6,7 @@ use super::Inner;
 use super::transaction::Txn;
 use crate::core::decide::{Asker, BeginPlan};
 use crate::error::{AbortError, CommitError, TxnError};
+use crate::group::GroupProgress;
 use crate::held::Needs;
 use crate::owner::{OwnerId, TxnId, TxnName};
 use crate::status::TxnInfo;
@@ -86,6 +87,36 @@ impl Owner {
     /// Fenced; some were aborted, or are unknown, or not prepared (nothing is committed then); the log is down.
     pub fn commit(&self, ids: &[TxnId]) -> Result<CommitOutcome, CommitError> {
         let plan = self.inner.commit(|state| state.plan_commit(self.asker(), ids))?;
+        Ok(CommitOutcome { committed: plan.now, already: plan.already })
+    }
+
+    /// As [`Owner::commit`], and says where groups stand by then: in the same write, behind the end of the transactions. So what a
+    /// group is seen to have passed is never ahead of what is committed. With no transactions it is said all the same, by the
+    /// newest attempt alone.
+    ///
+    /// It is for whoever watches: what the log doesn't take (a topic that was deleted, too many groups) is told to the
+    /// program's traces, and the commit stands.
+    ///
+    /// # Errors
+    /// As [`Owner::commit`].
+    pub fn commit_with_progress(
+        &self,
+        ids: &[TxnId],
+        progress: &[GroupProgress],
+    ) -> Result<CommitOutcome, CommitError> {
+        let shared = &self.inner.shared;
+        let plan = shared.carry_out(|core| {
+            let plan = core.state.plan_commit(self.asker(), ids)?;
+            core.commit(&plan, shared);
+            for GroupProgress { group, offsets } in progress {
+                // Not as a part of a transaction: what ends with it was weighed when it was prepared.
+                match core.state.judge_offsets(None, group, offsets.clone(), shared.wall(), &shared.limits) {
+                    Ok(entry) => core.push(entry),
+                    Err(error) => tracing::warn!(group, %error, "it can't be seen how far the job has come"),
+                }
+            }
+            Ok::<_, CommitError>(plan)
+        })?;
         Ok(CommitOutcome { committed: plan.now, already: plan.already })
     }
 

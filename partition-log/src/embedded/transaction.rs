@@ -157,7 +157,7 @@ impl fmt::Debug for CommitTicket {
 
 impl Core {
     /// Commits what is planned, in one entry.
-    fn commit(&mut self, plan: &EndPlan, shared: &Shared) {
+    pub(super) fn commit(&mut self, plan: &EndPlan, shared: &Shared) {
         if !plan.producers.is_empty() {
             let entries = self.state.end_entry(How::Commit, &plan.producers, shared.wall(), &shared.limits);
             self.push_all(entries);

@@ -35,4 +35,4 @@ pub use error::RemoteError;
 pub use fetcher::RemoteReader;
 pub use log::{RemoteLog, RemoteOptions};
 pub use owner::{RemoteOwner, RemoteProducer, RemoteTxn};
-pub use request::{API_KEY, API_VERSION, Ask, AttemptOf, NotOwners, PAGE, Request, SOFTWARE};
+pub use request::{API_KEY, API_VERSION, API_VERSION_MIN, Ask, AttemptOf, NotOwners, PAGE, Request, SOFTWARE};

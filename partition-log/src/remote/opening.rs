@@ -93,7 +93,12 @@ impl Opening<'_> {
             if self.options.user.is_none() && asks_who_connects(&mut link, &listed) {
                 return Err(Ending::Final(self.refused(EntryError::UserWanted)));
             }
-            let found = format!("it serves {} APIs, and 17237 is not among them", listed.0.len());
+            let found = match listed.0.iter().find(|(key, _, _)| *key == API_KEY) {
+                Some((_, from, to)) => {
+                    format!("API 17237 has version {API_VERSION} here, and {from} to {to} there: use the same release")
+                }
+                None => format!("it serves {} APIs, and 17237 is not among them", listed.0.len()),
+            };
             return Err(Ending::Final(self.foreign(found)));
         }
         if !listed.serves(FETCH, FETCH_VERSION) {

@@ -12,6 +12,7 @@ use crate::embedded::owner::{AbortOutcome, CommitOutcome};
 use crate::embedded::producer::{BatchSource, Sequences};
 use crate::embedded::transaction::Prepared;
 use crate::error::{AppendError, Sent};
+use crate::group::GroupProgress;
 use crate::owner::{OwnerId, TxnId, TxnName};
 use crate::topic::{TopicId, TopicPartition};
 use crate::wal::frame::Outcome;
@@ -80,6 +81,23 @@ impl RemoteOwner {
     /// Fenced; some were aborted, or are unknown, or not prepared (nothing is committed then); the broker is away: ask again.
     pub fn commit(&self, ids: &[TxnId]) -> Result<CommitOutcome, RemoteError> {
         match self.ask(Ask::Commit { ids: ids.to_vec() }, "commit transactions")? {
+            Answer::Ended { now, already } => Ok(CommitOutcome { committed: now, already }),
+            other => Err(self.shared.unexpected(&other)),
+        }
+    }
+
+    /// As [`RemoteOwner::commit`], and says where groups stand by then, as
+    /// [`Owner::commit_with_progress`](crate::Owner::commit_with_progress). A group with members is left to them.
+    ///
+    /// # Errors
+    /// As [`RemoteOwner::commit`].
+    pub fn commit_with_progress(
+        &self,
+        ids: &[TxnId],
+        progress: &[GroupProgress],
+    ) -> Result<CommitOutcome, RemoteError> {
+        let ask = Ask::CommitWith { ids: ids.to_vec(), progress: progress.to_vec() };
+        match self.ask(ask, "commit transactions")? {
             Answer::Ended { now, already } => Ok(CommitOutcome { committed: now, already }),
             other => Err(self.shared.unexpected(&other)),
         }

@@ -8,13 +8,17 @@ use thiserror::Error;
 
 use crate::codec::{Cursor, Malformed, Put};
 use crate::error::Sent;
+use crate::group::{GroupProgress, OffsetCommit};
+use crate::offset::Offset;
 use crate::owner::{OwnerId, TxnId};
-use crate::topic::TopicId;
+use crate::topic::{TopicId, TopicPartition};
 
 /// The key of the API that carries these requests. Kafka gives its keys out from 0 on; none of ours will ever be met there.
 pub const API_KEY: i16 = 17_237;
-/// The version that this code speaks, and the only one there is.
-pub const API_VERSION: i16 = 0;
+/// The version that this code speaks.
+pub const API_VERSION: i16 = 1;
+/// The oldest version that a server reads: it had no [`Ask::CommitWith`], and all else as it is.
+pub const API_VERSION_MIN: i16 = 0;
 /// Servers list the API to clients that call their software so, and to no others.
 pub const SOFTWARE: &str = "cutwater";
 
@@ -93,6 +97,13 @@ pub enum Ask {
         /// Their names.
         ids: Vec<TxnId>,
     },
+    /// Commit prepared transactions, all in one write, and say in it where groups stand by then.
+    CommitWith {
+        /// Their names.
+        ids: Vec<TxnId>,
+        /// The groups.
+        progress: Vec<GroupProgress>,
+    },
     /// Abort transactions.
     Abort {
         /// Their names.
@@ -140,6 +151,10 @@ const ABORT: u8 = 9;
 const LIVE: u8 = 10;
 const OUTCOMES: u8 = 11;
 const FORGET: u8 = 12;
+const COMMIT_WITH: u8 = 13;
+/// The least bytes of a group, and of an offset.
+const GROUP_BYTES_MIN: usize = 8;
+const OFFSET_BYTES_MIN: usize = 4 + 4 + 8 + 4;
 
 impl Request {
     /// Appends the request's bytes.
@@ -175,7 +190,7 @@ impl Request {
             TOPIC_OR_NEW => {
                 Request::TopicOrNew { name: cursor.string("topic")?, partitions: cursor.u32("partitions")? }
             }
-            CLAIM..=FORGET => {
+            CLAIM..=COMMIT_WITH => {
                 let of = AttemptOf { owner: OwnerId(cursor.u128("owner")?), attempt: cursor.u64("attempt")? };
                 Request::Attempt { of, ask: Ask::decode(code, &mut cursor)? }
             }
@@ -195,6 +210,7 @@ impl Ask {
             Ask::Append { .. } => APPEND,
             Ask::Prepare { .. } => PREPARE,
             Ask::Commit { .. } => COMMIT,
+            Ask::CommitWith { .. } => COMMIT_WITH,
             Ask::Abort { .. } => ABORT,
             Ask::Live => LIVE,
             Ask::Outcomes { .. } => OUTCOMES,
@@ -217,6 +233,10 @@ impl Ask {
                 out.put_u64(sent.records);
             }
             Ask::Commit { ids } | Ask::Abort { ids } | Ask::Forget { ids } => put_ids(out, ids),
+            Ask::CommitWith { ids, progress } => {
+                put_ids(out, ids);
+                put_progress(out, progress);
+            }
             Ask::Outcomes { after } => {
                 out.put_u8(u8::from(after.is_some()));
                 if let Some(after) = after {
@@ -244,6 +264,7 @@ impl Ask {
                 Ask::Prepare { id, sent: Sent { bytes: cursor.u64("bytes")?, records: cursor.u64("records")? } }
             }
             COMMIT => Ask::Commit { ids: ids(cursor)? },
+            COMMIT_WITH => Ask::CommitWith { ids: ids(cursor)?, progress: progress(cursor)? },
             ABORT => Ask::Abort { ids: ids(cursor)? },
             LIVE => Ask::Live,
             OUTCOMES => {
@@ -269,6 +290,35 @@ fn put_append(out: &mut Vec<u8>, topic: TopicId, partition: u32, durable: bool, 
     out.put_u32(partition);
     out.put_u8(u8::from(durable));
     out.put_bytes(batch);
+}
+
+fn put_progress(out: &mut Vec<u8>, progress: &[GroupProgress]) {
+    out.put_len(progress.len());
+    for GroupProgress { group, offsets } in progress {
+        out.put_bytes(group.as_bytes());
+        out.put_len(offsets.len());
+        for OffsetCommit { at, offset, metadata } in offsets {
+            out.put_u32(at.topic.0);
+            out.put_u32(at.partition);
+            out.put_u64(offset.0);
+            out.put_bytes(metadata.as_bytes());
+        }
+    }
+}
+
+fn progress(cursor: &mut Cursor<'_>) -> Result<Vec<GroupProgress>, NotOwners> {
+    let mut groups = Vec::new();
+    for _ in 0..cursor.len(GROUP_BYTES_MIN, "groups")? {
+        let group = cursor.string("group")?;
+        let mut offsets = Vec::new();
+        for _ in 0..cursor.len(OFFSET_BYTES_MIN, "offsets")? {
+            let at = TopicPartition::new(TopicId(cursor.u32("topic")?), cursor.u32("partition")?);
+            let offset = Offset(cursor.u64("offset")?);
+            offsets.push(OffsetCommit { at, offset, metadata: cursor.string("metadata")? });
+        }
+        groups.push(GroupProgress { group, offsets });
+    }
+    Ok(groups)
 }
 
 pub(super) fn flag(cursor: &mut Cursor<'_>, what: &'static str) -> Result<bool, NotOwners> {

@@ -1,9 +1,10 @@
 use super::*;
 use crate::core::TxnPhase;
 use crate::error::Sent;
+use crate::group::{GroupProgress, OffsetCommit};
 use crate::offset::{Offset, PartitionOffsets};
 use crate::owner::{OwnerId, TxnId};
-use crate::topic::TopicId;
+use crate::topic::{TopicId, TopicPartition};
 use crate::wal::frame::Outcome;
 use proptest::prelude::*;
 
@@ -21,6 +22,23 @@ fn requests() -> Vec<Request> {
         Ask::Append { topic: TopicId(4), partition: 2, durable: true, batch: vec![1, 2, 3] },
         Ask::Prepare { id: id(1), sent: Sent { bytes: 10, records: 2 } },
         Ask::Commit { ids: ids() },
+        Ask::CommitWith { ids: ids(), progress: vec![] },
+        Ask::CommitWith {
+            ids: vec![],
+            progress: vec![
+                GroupProgress { group: "empty".to_string(), offsets: vec![] },
+                GroupProgress {
+                    group: "count".to_string(),
+                    offsets: (0..2)
+                        .map(|n| OffsetCommit {
+                            at: TopicPartition::new(TopicId(n), n),
+                            offset: Offset(u64::MAX),
+                            metadata: "checkpoint 7".to_string(),
+                        })
+                        .collect(),
+                },
+            ],
+        },
         Ask::Abort { ids: ids() },
         Ask::Live,
         Ask::Outcomes { after: None },
@@ -92,7 +110,7 @@ fn a_count_that_promises_more_than_there_is_allocates_nothing() {
 
 proptest! {
     #[test]
-    fn no_bytes_do_harm(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..14) {
+    fn no_bytes_do_harm(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..15) {
         let bytes = [&[kind], &bytes[..]].concat();
         let _ = (Request::decode(&bytes), Answer::decode(&bytes));
     }

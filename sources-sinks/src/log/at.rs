@@ -16,9 +16,9 @@ use cutwater_partition_log::remote::{
     RemoteError, RemoteLog, RemoteOwner, RemoteProducer, RemoteReader, RemoteTopic, RemoteTxn, Why,
 };
 use cutwater_partition_log::{
-    AbortError, AppendError, ClaimError, CommitError, CommitOutcome, Consumer, FetchError, Fetched, Isolation, Log,
-    Offset, Owner, OwnerId, PartitionOffsets, PrepareError, TopicError, TopicId, Txn, TxnError, TxnId, TxnName,
-    TxnPhase,
+    AbortError, AppendError, ClaimError, CommitError, CommitOutcome, Consumer, FetchError, Fetched, GroupProgress,
+    Isolation, Log, Offset, Owner, OwnerId, PartitionOffsets, PrepareError, TopicError, TopicId, Txn, TxnError, TxnId,
+    TxnName, TxnPhase,
 };
 
 use super::group::{NAME, encode_handle, fatal, fenced};
@@ -223,12 +223,19 @@ impl OwnerAt {
     pub(crate) fn commit(&self, ids: &[TxnId]) -> Result<CommitOutcome, SinkError> {
         match self {
             OwnerAt::Here(owner) => owner.commit(ids).map_err(from_commit),
-            OwnerAt::Broker(owner) => owner.commit(ids).map_err(|e| match e.refusal().map(|r| (r.why, &r.ids)) {
-                Some((Why::Aborted, ids)) => from_commit(CommitError::Aborted(ids.clone())),
-                Some((Why::UnknownTransaction, ids)) => from_commit(CommitError::Unknown(ids.clone())),
-                Some((Why::NotPrepared, ids)) => from_commit(CommitError::NotPrepared(ids.clone())),
-                _ => from_remote(NAME, &e),
-            }),
+            OwnerAt::Broker(owner) => owner.commit(ids).map_err(|e| from_remote_commit(&e)),
+        }
+    }
+
+    /// The same, and says how far groups have come.
+    pub(crate) fn commit_with_progress(
+        &self,
+        ids: &[TxnId],
+        progress: &[GroupProgress],
+    ) -> Result<CommitOutcome, SinkError> {
+        match self {
+            OwnerAt::Here(owner) => owner.commit_with_progress(ids, progress).map_err(from_commit),
+            OwnerAt::Broker(owner) => owner.commit_with_progress(ids, progress).map_err(|e| from_remote_commit(&e)),
         }
     }
 
@@ -363,6 +370,15 @@ fn from_commit(error: CommitError) -> SinkError {
         }
         CommitError::NotPrepared(ids) => fatal(format!("{}; they were listed as prepared and are open", lost(&ids))),
         other => fatal(other),
+    }
+}
+
+fn from_remote_commit(error: &RemoteError) -> SinkError {
+    match error.refusal().map(|refusal| (refusal.why, &refusal.ids)) {
+        Some((Why::Aborted, ids)) => from_commit(CommitError::Aborted(ids.clone())),
+        Some((Why::UnknownTransaction, ids)) => from_commit(CommitError::Unknown(ids.clone())),
+        Some((Why::NotPrepared, ids)) => from_commit(CommitError::NotPrepared(ids.clone())),
+        _ => from_remote(NAME, error),
     }
 }
 

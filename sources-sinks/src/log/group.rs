@@ -12,16 +12,17 @@
 //! * An empty transaction that can't be committed: a writer without records has no transaction.
 //! * "Already committed" taken for "lost", or the other way round: the log keeps outcomes until the janitor forgets them.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cutwater_engine::error::SinkError;
 use cutwater_engine::id::{Attempt, JobId};
 use cutwater_engine::sink::{CommitGroup, Committed};
-use cutwater_partition_log::{OwnerId, TxnId, TxnPhase};
+use cutwater_partition_log::{GroupProgress, Offset, OffsetCommit, OwnerId, TopicPartition, TxnId, TxnPhase};
 use cutwater_platform::CrashPoints;
 
 use super::at::{At, OwnerAt};
+use super::follow;
 
 /// The group's name in committables: one per job, since a job has one log of its own.
 pub(crate) const NAME: &str = "log";
@@ -35,16 +36,32 @@ pub struct LogCommitGroup {
     crash: CrashPoints,
     /// The attempt that has fenced last. Only the log itself decides whether it may still write.
     owner: Mutex<Option<OwnerAt>>,
+    /// What groups were told by this attempt; what hasn't moved isn't told again.
+    told: Mutex<BTreeMap<(String, TopicPartition), Offset>>,
 }
 
 impl LogCommitGroup {
     pub(crate) fn new(log: At, crash: CrashPoints) -> LogCommitGroup {
-        LogCommitGroup { log, crash, owner: Mutex::new(None) }
+        LogCommitGroup { log, crash, owner: Mutex::new(None), told: Mutex::default() }
     }
 
     /// The right to write, once the attempt has fenced.
     pub(crate) fn owner(&self) -> Result<OwnerAt, SinkError> {
         self.claimed().ok_or_else(|| failed("the log was not claimed by this attempt yet; fence comes first"))
+    }
+
+    fn told(&self) -> MutexGuard<'_, BTreeMap<(String, TopicPartition), Offset>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has moved since it was told last.
+    fn news(&self, marks: &[GroupProgress]) -> Vec<GroupProgress> {
+        let told = self.told();
+        let moved = |GroupProgress { group, offsets }: &GroupProgress| {
+            let is_new = |o: &&OffsetCommit| told.get(&(group.clone(), o.at)) != Some(&o.offset);
+            GroupProgress { group: group.clone(), offsets: offsets.iter().filter(is_new).cloned().collect() }
+        };
+        marks.iter().map(moved).filter(|group| !group.offsets.is_empty()).collect()
     }
 
     /// The same, if it has.
@@ -62,6 +79,8 @@ impl CommitGroup for LogCommitGroup {
         let owner = self.log.claim(OwnerId(job.0), attempt.0)?;
         self.crash.reach("group.fenced");
         *self.owner.lock().unwrap_or_else(PoisonError::into_inner) = Some(owner);
+        // It may go on from an older place.
+        self.told().clear();
         Ok(())
     }
 
@@ -79,6 +98,25 @@ impl CommitGroup for LogCommitGroup {
         self.crash.reach("group.commit-sent");
         let outcome = owner.commit(&ids)?;
         self.crash.reach("group.committed");
+        Ok(Committed { now: outcome.committed.len(), already: outcome.already.len() })
+    }
+
+    fn commit_and_tell(&self, handles: &[Vec<u8>], marks: &[Vec<u8>]) -> Result<Committed, SinkError> {
+        let marks: Vec<GroupProgress> =
+            marks.iter().map(|mark| follow::decode(mark).map_err(fatal)).collect::<Result<_, _>>()?;
+        let news = self.news(&marks);
+        if news.is_empty() {
+            return self.commit(handles);
+        }
+        let ids = decode_all(handles)?;
+        let owner = self.owner()?;
+        self.crash.reach("group.commit-sent");
+        let outcome = owner.commit_with_progress(&ids, &news)?;
+        self.crash.reach("group.committed");
+        let mut told = self.told();
+        for GroupProgress { group, offsets } in news {
+            told.extend(offsets.into_iter().map(|offset| ((group.clone(), offset.at), offset.offset)));
+        }
         Ok(Committed { now: outcome.committed.len(), already: outcome.already.len() })
     }
 

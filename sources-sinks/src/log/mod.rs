@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Reading order: this file (opening and sharing), [`record`] (what records are made of), [`source`], [`sink`] (what a program
-//! says), [`writer`] (how it is done), [`group`] (commit), [`place`] and `at` (here, or behind a broker), [`partition`].
+//! says), [`writer`] (how it is done), [`group`] (commit), `follow` (how far a source has come, for others to see), [`place`] and `at` (here, or behind a broker), [`partition`].
 
 pub mod group;
 pub mod place;
@@ -18,6 +18,7 @@ pub mod sink;
 pub mod source;
 
 mod at;
+mod follow;
 mod partition;
 mod writer;
 

@@ -3,19 +3,22 @@
 //! * Guarantee: exactly-once; a partition can be read again from any offset that is still there.
 //! * Position: topic id, next offset, and the offset at which reading ends if that was asked for.
 //! * Staged at a barrier: nothing, it only reads; positions live in the job's checkpoints, not in the log.
-//! * Commit: nothing.
+//! * Commit: nothing, but that a group's offsets say how far it has come if it has a [group](LogSource::group).
 //!
 //! One split per partition. Only what is committed is read, in the order of offsets. A position whose topic was made anew, or
 //! whose records are gone, is refused and never guessed at.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use cutwater_engine::error::SourceError;
-use cutwater_engine::source::{Read, Reader, Replay, Source, Waker};
+use cutwater_engine::source::{Follow, Read, Reader, Replay, Source, Waker};
+use cutwater_partition_log::group::GROUP_NAME_BYTES_MAX;
 use cutwater_partition_log::{PartitionOffsets, TopicId};
 
 use crate::log::LogHandle;
 use crate::log::at::{At, Found, Records, from_fetch};
+use crate::log::follow::LogFollow;
 use crate::log::record::{Header, LogRecord};
 use crate::position::{Cursor, PositionError};
 
@@ -34,6 +37,7 @@ pub struct LogSource {
     start: Start,
     until_latest: bool,
     partitions: Option<u32>,
+    group: Option<String>,
 }
 
 /// Where to start when there is no position.
@@ -45,7 +49,7 @@ enum Start {
 
 impl LogSource {
     pub(crate) fn new(handle: LogHandle, topic: String) -> LogSource {
-        LogSource { handle, topic, start: Start::Earliest, until_latest: false, partitions: None }
+        LogSource { handle, topic, start: Start::Earliest, until_latest: false, partitions: None, group: None }
     }
 
     /// Starts with the oldest record that is there: the default.
@@ -74,6 +78,18 @@ impl LogSource {
         LogSource { partitions: Some(partitions), ..self }
     }
 
+    /// Shows from outside how far it has come: whenever a checkpoint is committed, its offsets become those of this consumer group, in
+    /// the same write as the output that the job commits to the same log. Tools for Kafka and the broker's metrics then show the job's lag,
+    /// in the log of a broker as in an embedded one.
+    ///
+    /// That is all it does. Where the job goes on is in its checkpoints, whatever the group's offsets are; the group has no members, and
+    /// its name should be nobody else's: a broker leaves the offsets of a group with members to them. An at-most-once job has no
+    /// checkpoints, and shows nothing. One write of an offset per partition and checkpoint, none where nothing has moved.
+    #[must_use]
+    pub fn group(self, name: impl Into<String>) -> LogSource {
+        LogSource { group: Some(name.into()), ..self }
+    }
+
     fn find(&self) -> Result<(&At, Found), SourceError> {
         let what = || format!("topic {:?}", self.topic);
         let log = self.handle.shared().map(|shared| &shared.at);
@@ -96,6 +112,10 @@ impl Source for LogSource {
     }
 
     fn splits(&self) -> Result<Vec<String>, SourceError> {
+        if self.group.as_ref().is_some_and(|group| group.is_empty() || group.len() > GROUP_NAME_BYTES_MAX) {
+            let reason = format!("the name of its group must have 1 to {GROUP_NAME_BYTES_MAX} bytes");
+            return Err(SourceError::fatal(format!("topic {:?}", self.topic), reason));
+        }
         let (_, topic) = self.find()?;
         Ok((0..topic.partitions).map(|partition| partition.to_string()).collect())
     }
@@ -121,6 +141,11 @@ impl Source for LogSource {
         let log = log.records(&topic, partition, place.next, waker.as_fn()).map_err(|e| from_fetch(&what, e))?;
         Ok(Box::new(LogReader { what, partition, log, place, pending: VecDeque::new() }))
     }
+
+    fn follow(&self) -> Option<Arc<dyn Follow>> {
+        let (group, told) = (self.group.clone()?, self.handle.shared()?.group.clone());
+        Some(Arc::new(LogFollow { group, told }))
+    }
 }
 
 impl LogSource {
@@ -135,9 +160,9 @@ impl LogSource {
 
 /// What a position says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    topic: TopicId,
-    next: u64,
+pub(super) struct Place {
+    pub(super) topic: TopicId,
+    pub(super) next: u64,
     /// The offset before which reading ends.
     end: Option<u64>,
 }
@@ -152,7 +177,7 @@ impl Place {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<Place, PositionError> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Place, PositionError> {
         let mut cursor = Cursor::new(bytes, VERSION)?;
         let (topic, next) = (TopicId(cursor.u32()?), cursor.u64()?);
         let (has_end, end) = (cursor.u8()?, cursor.u64()?);

@@ -175,7 +175,7 @@ impl Rig {
         M::Of<T>: Send,
     {
         let make = Box::new(|| unreachable!("an input of a rig is fed by hand"));
-        let make = Make::Source { splits: Box::new(|| Ok(vec![])), replay: Replay::FromPosition, make };
+        let make = Make::Source { splits: Box::new(|| Ok(vec![])), replay: Replay::FromPosition, make, follow: None };
         let outputs = self.job.add(name.to_string(), "input", vec![], 1, make);
         (Input { node: outputs.node, records: std::marker::PhantomData }, outputs.stream::<T, M>(0))
     }
