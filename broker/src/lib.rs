@@ -51,7 +51,7 @@ mod service;
 mod topic_ids;
 mod wire;
 
-pub use access::{AccessError, BookError, Users};
+pub use access::{AccessError, BookError, CertificateName, Users};
 pub use metrics::{MetricsOptions, MetricsServer};
 pub use options::{BrokerLimits, BrokerOptions, Security, TlsFiles};
 pub use server::{Broker, BrokerError, Listen, ListenError, ListenParseError, TlsError};

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::access::CertificateName;
+
 /// How a broker behaves.
 #[derive(Clone, Debug)]
 pub struct BrokerOptions {
@@ -33,6 +35,9 @@ pub struct Security {
     pub data: Option<PathBuf>,
     /// Whether it is asked for each request if its user may do that. What no rule allows is then denied.
     pub authorize: bool,
+    /// How the certificates of clients name users, on listeners with TLS that want certificates and don't ask who connects. By default
+    /// they don't: they let in, and who comes is anonymous.
+    pub certificate_names: Option<CertificateName>,
     /// Users that may do everything, with or without `User:` before their names.
     pub super_users: Vec<String>,
 }

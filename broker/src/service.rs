@@ -21,6 +21,7 @@ use crate::group::coordinator::Coordinator;
 use crate::metrics::counters::Counters;
 use crate::options::BrokerOptions;
 use crate::pool::{Pool, Share};
+use crate::server::peer::Peer;
 use crate::topic_ids::TopicIds;
 
 /// This server's number: there is one.
@@ -69,6 +70,10 @@ pub(crate) struct Caller {
     pub(crate) connection: u64,
     /// Where it comes from.
     pub(crate) address: String,
+    /// The listener it came in by, as it is written.
+    pub(crate) listener: Arc<str>,
+    /// Whether it is still there.
+    pub(crate) peer: Peer,
     /// Where it came in, and finds this server again.
     pub(crate) host: String,
     pub(crate) port: u16,

@@ -40,7 +40,13 @@ fn guarded_with(authorize: bool, limits: BrokerLimits) -> Guarded {
         users.set_password(user, format!("{user}'s password").as_bytes()).expect("kept");
     }
     let log = Log::open(&platform, &data, LogOptions::default()).expect("a fresh log");
-    let security = Security { tls: None, data: Some(data), authorize, super_users: vec!["User:admin".to_string()] };
+    let security = Security {
+        tls: None,
+        data: Some(data),
+        authorize,
+        super_users: vec!["User:admin".to_string()],
+        ..Security::default()
+    };
     let listen: Vec<Listen> = ["sasl://127.0.0.1:0", "127.0.0.1:0"].map(|l| l.parse().expect("a listener")).into();
     let options = BrokerOptions { security, limits, ..BrokerOptions::default() };
     let broker = Broker::serve(&platform, log.clone(), &listen, options).expect("free ports");

@@ -6,13 +6,16 @@ mod common;
 #[allow(dead_code, reason = "clients of its own aren't needed here")]
 mod tls;
 
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use common::Client;
-use cutwater_broker::{Broker, BrokerOptions, Listen, Security, Users};
+use cutwater_broker::{Broker, BrokerLimits, BrokerOptions, CertificateName, Listen, MetricsOptions, Security, Users};
 use cutwater_partition_log::batch::{BatchBuilder, Compression};
 use cutwater_partition_log::remote::{EntryError, RemoteError, RemoteLog};
-use cutwater_partition_log::{Log, LogOptions, Offset, OwnerId, TxnName};
+use cutwater_partition_log::{GroupProgress, Log, LogOptions, Offset, OwnerId, TopicPartition, TxnName};
 use cutwater_platform::{NetError, Platform};
 use cutwater_secure::BrokerPlace;
 use kafka_protocol::messages::{CreateAclsRequest, create_acls_request};
@@ -31,10 +34,10 @@ struct Secured {
 const KINDS: [&str; 4] = ["plain", "tls", "sasl", "sasl-tls"];
 
 fn secured(client_ca: bool) -> (Secured, Authority) {
-    secured_with(client_ca, false)
+    secured_with(client_ca, false, BrokerLimits::default())
 }
 
-fn secured_with(client_ca: bool, authorize: bool) -> (Secured, Authority) {
+fn secured_with(client_ca: bool, authorize: bool, limits: BrokerLimits) -> (Secured, Authority) {
     let dir = tempfile::tempdir().expect("a directory");
     let platform = Platform::real();
     let authority = Authority::new(dir.path());
@@ -47,10 +50,10 @@ fn secured_with(client_ca: bool, authorize: bool) -> (Secured, Authority) {
     let tls = Some(authority.server(client_ca.then_some(ca)));
     write(&dir.path().join("password"), &format!("{PASSWORD}\n"));
     let super_users = vec!["ANONYMOUS".to_string()];
-    let security = Security { tls, data: Some(dir.path().join("log")), authorize, super_users };
+    let security = Security { tls, data: Some(dir.path().join("log")), authorize, super_users, ..Security::default() };
     let listen: Vec<Listen> =
         KINDS.iter().map(|kind| format!("{kind}://127.0.0.1:0").parse().expect("a listener")).collect();
-    let options = BrokerOptions { security, ..BrokerOptions::default() };
+    let options = BrokerOptions { security, limits, ..BrokerOptions::default() };
     let broker = Broker::serve(&platform, log.clone(), &listen, options).expect("free ports");
     (Secured { log, broker, dir }, authority)
 }
@@ -69,6 +72,35 @@ impl Secured {
         let platform = Platform::real();
         let options = place.options(&platform, "test").expect("a place that was checked");
         RemoteLog::connect(&platform, options, Duration::from_millis(500))
+    }
+
+    /// What the metrics have counted, by listener's scheme, mechanism and cause, once there are so many kinds.
+    fn failures(&self, kinds: usize) -> BTreeMap<[String; 3], u64> {
+        let metrics = self.broker.serve_metrics("127.0.0.1:0".parse().expect("an address"), MetricsOptions::default());
+        let metrics = metrics.expect("a free port");
+        for _ in 0..500 {
+            let mut stream = TcpStream::connect(metrics.address()).expect("it listens");
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it reads");
+            let mut page = String::new();
+            stream.read_to_string(&mut page).expect("it answers");
+            let samples = page.lines().filter_map(|line| line.strip_prefix("cutwater_failed_authentications_total{"));
+            let read = |sample: &str| {
+                let (labels, times) = sample.split_once("} ")?;
+                let values: Vec<&str> = labels.split('"').skip(1).step_by(2).collect();
+                let [listener, mechanism, cause] = values[..] else { return None };
+                let (scheme, address) = listener.split_once("://")?;
+                let at = KINDS.iter().position(|kind| *kind == scheme)?;
+                assert_eq!(address, self.broker.addresses()[at].to_string());
+                Some(([scheme, mechanism, cause].map(String::from), times.parse().ok()?))
+            };
+            let counted: BTreeMap<_, _> =
+                samples.map(|sample| read(sample).expect("three labels and a number")).collect();
+            if counted.len() >= kinds {
+                return counted;
+            }
+            Platform::real().clock.sleep(Duration::from_millis(10));
+        }
+        panic!("{kinds} kinds of failures aren't counted");
     }
 
     fn entry_error(&self, place: &BrokerPlace) -> EntryError {
@@ -183,6 +215,23 @@ fn what_keeps_a_job_out_is_named_and_what_to_do_about_it() {
         assert!(error.to_string().contains(todo), "{place}: {error}");
     }
     assert_eq!(secured.broker.failed_authentications(), 2);
+    let of = |listener: &str, mechanism: &str, cause: &str| [listener, mechanism, cause].map(String::from);
+    let expected = [
+        (of("sasl-tls", "SCRAM-SHA-512", "password"), 2),
+        (of("tls", "TLS", "handshake"), 2),
+        (of("tls", "TLS", "not-tls"), 1),
+    ];
+    assert_eq!(secured.failures(3), BTreeMap::from(expected));
+}
+
+#[test]
+fn who_does_not_prove_itself_in_time_is_counted() {
+    let limits = BrokerLimits { authentication: Duration::from_millis(100), ..BrokerLimits::default() };
+    let (secured, _) = secured_with(false, false, limits);
+    let mut silent = Client::connect(secured.broker.addresses()[2]);
+    assert!(silent.frame().is_none(), "the connection is closed");
+    let late = ["sasl", "SASL", "late"].map(String::from);
+    assert_eq!(secured.failures(1), BTreeMap::from([(late, 1)]));
 }
 
 #[test]
@@ -205,9 +254,43 @@ fn a_broker_that_wants_certificates_lets_in_who_shows_one_of_its_authority() {
     let more = "?ca=DIR/ca.pem&cert=DIR/stranger.pem&key=DIR/stranger.key";
     let strange = refused(secured.entry_error(&secured.place("tls", "", "tls", more)));
     assert!(strange.contains("certificate"), "{strange}");
+    assert_eq!(secured.failures(1), BTreeMap::from([(["tls", "TLS", "certificate"].map(String::from), 2)]));
     let more = "?ca=DIR/ca.pem&cert=DIR/job.pem&key=DIR/job.key";
     let log = secured.connect(&secured.place("tls", "", "tls", more)).expect("let in");
     write_and_read(&log, "out", OwnerId(1));
+}
+
+#[test]
+fn a_certificate_names_a_user_if_that_is_what_certificates_are_for() {
+    for (by, user) in [
+        (None, "ANONYMOUS"),
+        (Some(CertificateName::Common), "a job"),
+        (Some(CertificateName::Distinguished), "CN=a job"),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (platform, authority) = (Platform::real(), Authority::new(dir.path()));
+        let tls = Some(authority.server(Some(authority.file())));
+        let (certificate, key) = authority.issue("a job");
+        write(&dir.path().join("job.pem"), &certificate);
+        write(&dir.path().join("job.key"), &key);
+        let data = dir.path().join("log");
+        let log = Log::open(&platform, &data, LogOptions::default()).expect("a fresh log");
+        let security =
+            Security { tls, data: Some(data), authorize: true, certificate_names: by, ..Security::default() };
+        let options = BrokerOptions { security, ..BrokerOptions::default() };
+        let listen: Listen = "tls://127.0.0.1:0".parse().expect("a listener");
+        let broker = Broker::serve(&platform, log.clone(), &[listen], options).expect("a free port");
+        let (address, dir) = (broker.address(), dir.path().display());
+        let place = format!("tls://{address}?ca={dir}/ca.pem&cert={dir}/job.pem&key={dir}/job.key");
+        let options = place.parse::<BrokerPlace>().and_then(|place| place.options(&platform, "test")).expect("a place");
+        let remote = RemoteLog::connect(&platform, options, Duration::from_secs(5)).expect("let in");
+        let error = remote.topic("out").expect_err("nothing is allowed").to_string();
+        assert!(error.contains(&format!("User:{user} may not")), "{error}");
+        broker.stop();
+    }
+    let listen: Listen = "tls://127.0.0.1:0".parse().expect("a listener");
+    let unvouched = Security { certificate_names: Some(CertificateName::Common), ..Security::default() };
+    assert!(listen.check(&unvouched).is_err_and(|error| error.to_string().contains("--tls-client-ca")));
 }
 
 #[test]
@@ -255,6 +338,7 @@ fn every_connection_proves_itself_anew_with_the_password_that_holds_now() {
 }
 
 const TOPIC: i8 = 2;
+const GROUP: i8 = 3;
 const CLUSTER: i8 = 4;
 const TRANSACTIONAL_ID: i8 = 5;
 
@@ -303,7 +387,7 @@ fn a_job_needs_the_rights_to_what_it_writes_and_reads_and_each_that_it_lacks_is_
     const WRITE: i8 = 4;
     const CREATE: i8 = 5;
     const DESCRIBE: i8 = 8;
-    let (secured, _) = secured_with(false, true);
+    let (secured, _) = secured_with(false, true, BrokerLimits::default());
     let secret = secured.log.create_topic("secret", 1).expect("made");
     let log = secured.connect(&secured.place("tls", "alice@", "sasl-tls", ALICE)).expect("let in: she is alice");
     let id = "cutwater-job-00000000000000000000000000000007";
@@ -330,6 +414,16 @@ fn a_job_needs_the_rights_to_what_it_writes_and_reads_and_each_that_it_lacks_is_
         assert!(error.contains(&format!("needs the right Describe on the topic {name:?}")), "{error}");
     }
     let job = log.claim(&OwnerId(7), 11).expect("claimed");
+    // How far it has come is shown as a group that it may move.
+    let out = TopicPartition::new(secured.log.topic("out").expect("made").id, 0);
+    let progress = GroupProgress { group: "watched".to_string(), offsets: vec![(out, Offset(1)).into()] };
+    let shown = || secured.log.group_offsets("watched").expect("readable").offsets.get(&out).map(|o| o.offset);
+    let error = job.commit_with_progress(&[], std::slice::from_ref(&progress)).expect_err("not hers").to_string();
+    assert!(error.contains("needs the right Read on the group \"watched\""), "{error}");
+    assert_eq!(shown(), None);
+    secured.allow(GROUP, "watched", false, READ);
+    job.commit_with_progress(&[], std::slice::from_ref(&progress)).expect("now it may");
+    assert_eq!(shown(), Some(Offset(1)));
     let producer = job.producer().expect("a producer");
     let mut batch = BatchBuilder::new(Compression::None);
     batch.push(1, None, Some(b"x"), &[]).expect("it fits");
@@ -341,7 +435,7 @@ fn a_job_needs_the_rights_to_what_it_writes_and_reads_and_each_that_it_lacks_is_
 
 #[test]
 fn cluster_action_stands_for_all_that_jobs_ask_but_reading() {
-    let (secured, _) = secured_with(false, true);
+    let (secured, _) = secured_with(false, true, BrokerLimits::default());
     secured.allow(CLUSTER, "kafka-cluster", false, 9);
     let log = secured.connect(&secured.place("tls", "alice@", "sasl-tls", ALICE)).expect("let in");
     let error = life(&log, 1).expect_err("reading is asked for itself").to_string();

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
-use cutwater_broker::{Broker, BrokerError, BrokerOptions, Listen, MetricsOptions, Security, TlsFiles};
+use clap::{Args, Subcommand, ValueEnum};
+use cutwater_broker::{
+    Broker, BrokerError, BrokerOptions, CertificateName, Listen, MetricsOptions, Security, TlsFiles,
+};
 use cutwater_partition_log::{CloseError, Holder, Log, LogOptions, OpenError};
 use cutwater_platform::Platform;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use thiserror::Error;
 
-use crate::users;
+use crate::{advice, users};
 
 /// How often it looks whether it shall stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -48,6 +50,10 @@ pub(crate) struct BrokerArguments {
     /// PEM file with the certificates of authorities: clients must then show a certificate that one of them issued.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
+    /// Name users after their certificates on tls:// listeners: by the whole distinguished name, or by the common name in it. Without
+    /// this certificates let in, and who comes is User:ANONYMOUS.
+    #[arg(long, value_name = "WHAT", requires = "tls_client_ca")]
+    tls_principal: Option<Principal>,
     /// Ask for each request whether its user may do that; what no rule allows is then denied. Rules are made by Kafka's tools.
     #[arg(long)]
     authorize: bool,
@@ -84,6 +90,15 @@ pub(crate) struct BrokerArguments {
     metrics_series: usize,
 }
 
+/// What of a certificate names its user.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Principal {
+    /// User:CN=alice,OU=jobs,O=Example
+    Dn,
+    /// User:alice
+    Cn,
+}
+
 #[derive(Debug, Subcommand)]
 enum BrokerCommand {
     /// Users that may connect.
@@ -94,8 +109,11 @@ enum BrokerCommand {
 pub(crate) enum RunError {
     #[error(transparent)]
     Users(#[from] users::UserError),
-    #[error(transparent)]
-    Open(#[from] OpenError),
+    #[error("{source}{}", advice::about_data(source))]
+    Open {
+        #[from]
+        source: OpenError,
+    },
     #[error(transparent)]
     Broker(#[from] BrokerError),
     #[error(transparent)]
@@ -154,6 +172,10 @@ fn security(arguments: &BrokerArguments, data: &Path) -> Security {
         tls: files.map(|(certificate, key)| TlsFiles { certificate, key, client_ca }),
         data: Some(data.to_path_buf()),
         authorize: arguments.authorize,
+        certificate_names: arguments.tls_principal.map(|by| match by {
+            Principal::Dn => CertificateName::Distinguished,
+            Principal::Cn => CertificateName::Common,
+        }),
         super_users: arguments.super_user.clone(),
     }
 }

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod broker;
 mod users;
 

@@ -111,7 +111,13 @@ fn what_cannot_be_served_ends_with_1_and_a_reason_and_wrong_usage_with_2() {
     let (code, said) = refused(&data, "127.0.0.1:0");
     assert!(code == Some(1) && said.contains("cutwater broker"), "the holder is named: {said}");
     let (code, said) = refused(&dir.path().join("other"), &running.address.to_string());
-    assert!(code == Some(1) && said.contains("can't listen"), "{said}");
+    assert!(code == Some(1) && said.contains("can't listen") && said.contains("choose another port"), "{said}");
+    let (code, said) = refused(Path::new("/proc/nope"), "127.0.0.1:0");
+    assert!(code == Some(1) && said.contains("/proc/nope") && said.contains("such as --data data/broker"), "{said}");
+    let file = dir.path().join("a-file");
+    cutwater_platform::Platform::real().files.publish_bytes(&file, b"text").expect("written");
+    let (code, said) = refused(&file, "127.0.0.1:0");
+    assert!(code == Some(1) && said.contains("name another one with --data"), "{said}");
     let (code, said) = refused(&dir.path().join("other"), "0.0.0.0:0");
     assert!(code == Some(1) && said.contains("loopback"), "{said}");
     let (code, _) = refused(&data, "nowhere");

@@ -260,8 +260,12 @@ pub struct Options {
     pub workers: usize,
     /// The promise.
     pub guarantee: Guarantee,
-    /// Restarts after a panic or an error in the attempt, before the run gives up.
+    /// Restarts after a panic or an error in the attempt that are made within [`Options::restarts_within`]; with one more the run gives
+    /// up.
     pub restarts_max: u32,
+    /// Failures that are older than this don't count against [`Options::restarts_max`]: an hour unless told otherwise, so that a job
+    /// that fails in a loop ends soon and one that fails once a week goes on for years. `Duration::MAX`: the whole run.
+    pub restarts_within: Duration,
     /// Pause before the first restart; doubles with each further one up to a second.
     pub restart_backoff: Duration,
     /// How long a job with checkpoints waits for room on a full disk: it is paused meanwhile, and goes on when there is room. Counted
@@ -301,6 +305,7 @@ impl Options {
             workers: cores.min(2),
             guarantee: Guarantee::exactly_once(),
             restarts_max: 10,
+            restarts_within: Duration::from_secs(3600),
             restart_backoff: Duration::from_millis(5),
             wait_for_space: Duration::from_secs(24 * 60 * 60),
             leave_within: Duration::from_secs(30),

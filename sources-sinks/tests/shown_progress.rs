@@ -20,6 +20,7 @@ use cutwater_engine::worker::run;
 use cutwater_operators::prelude::*;
 use cutwater_partition_log::batch::{BatchBuilder, Compression};
 use cutwater_partition_log::{Offset, TopicPartition};
+use cutwater_platform::Platform;
 use cutwater_sources_sinks::log::{JobLog, LogHandle};
 use logs::{begin, committed, committed_in, open_log, text};
 
@@ -29,13 +30,11 @@ const GROUP: &str = "copy";
 
 fn options(dir: &Path, guarantee: fn(Snapshots) -> Guarantee) -> Options {
     let guarantee = guarantee(Snapshots::every(Duration::from_millis(5)));
-    Options {
-        workers: 2,
-        pin: false,
-        guarantee,
-        restart_backoff: Duration::from_millis(1),
-        ..Options::new("copy", dir)
-    }
+    let mut options = Options { workers: 2, pin: false, guarantee, ..Options::new("copy", dir) };
+    options.restart_backoff = Duration::from_millis(1);
+    // Many small steps, so that many barriers come between them.
+    (options.limits.batch_records, options.limits.channel_records) = (50, 200);
+    options
 }
 
 /// Fills the topic `in`: no transactions, so an offset is a number of records.
@@ -70,9 +69,10 @@ fn copied(log: &LogHandle) -> Vec<u64> {
     all
 }
 
-/// Copies `in` to `out`; each attempt but the last dies at one of these records, and looks at the group on its way.
+/// Copies `in` to `out`; each attempt but the last dies at one of these records, and looks at the group on its way if nobody else moves it.
 fn copy(
     deaths: &'static [u64],
+    looking: bool,
 ) -> (impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + Clone + 'static, Arc<AtomicU64>) {
     let (seen, died, looks) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
     let looked = looks.clone();
@@ -81,8 +81,9 @@ fn copy(
         let read = log.read("in").until_latest().group(GROUP);
         let records = job.source("in", read).map(move |record| {
             let n = seen.fetch_add(1, Ordering::SeqCst);
-            if n % 500 == 0 && log.log().unwrap().topic("out").is_some() {
-                // What is shown now is committed by now.
+            if looking && n % 100 == 0 && log.log().unwrap().topic("out").is_some() {
+                // Checkpoints have their time, and what is shown now is committed by now.
+                Platform::real().clock.sleep(Duration::from_millis(1));
                 let passed: u64 = shown(&log).into_iter().flatten().sum();
                 let output = committed_in(&log, "out", 0).len() as u64;
                 assert!(passed <= output, "conservation: {passed} are passed and {output} committed");
@@ -104,7 +105,7 @@ fn copy(
 fn what_is_shown_is_never_ahead_of_what_is_committed_and_ends_at_the_end() {
     let dir = tempfile::tempdir().unwrap();
     fill(dir.path());
-    let (build, looks) = copy(&[1_500, 4_001, 7_000]);
+    let (build, looks) = copy(&[1_500, 4_001, 7_000], true);
     let report = run(build.clone(), &options(dir.path(), Guarantee::ExactlyOnce), &Control::new()).unwrap();
     report.assert_balanced();
     assert!(report.failures.iter().all(|failure| failure.contains("injected")), "{:?}", report.failures);
@@ -120,7 +121,7 @@ fn what_is_shown_is_never_ahead_of_what_is_committed_and_ends_at_the_end() {
 fn a_job_whose_output_is_visible_at_once_shows_what_its_checkpoints_hold() {
     let dir = tempfile::tempdir().unwrap();
     fill(dir.path());
-    let (build, _) = copy(&[]);
+    let (build, _) = copy(&[], true);
     run(build, &options(dir.path(), Guarantee::AtLeastOnce), &Control::new()).unwrap().assert_balanced();
     let log = open_log(&dir.path().join("log"));
     assert_eq!(shown(&log), ends());
@@ -130,7 +131,7 @@ fn a_job_whose_output_is_visible_at_once_shows_what_its_checkpoints_hold() {
 fn where_a_job_goes_on_does_not_depend_on_what_is_shown() {
     let dir = tempfile::tempdir().unwrap();
     fill(dir.path());
-    let (build, _) = copy(&[2_000, 4_000]);
+    let (build, _) = copy(&[2_000, 4_000], false);
     for _ in 0..2 {
         let options = Options { restarts_max: 0, ..options(dir.path(), Guarantee::ExactlyOnce) };
         run(build.clone(), &options, &Control::new()).expect_err("it dies");

@@ -1,7 +1,8 @@
 //! Who somebody is, and what they may do.
 //!
 //! `scram` proves a user, `acl` judges what it may do, `book` is what both judge by and how it is written, `store` keeps it on the
-//! disk, `session` is one connection's way to being known, `rights` asks for the handlers, `users` is the command line's hand on it.
+//! disk, `failures` counts, `certificate` reads a
+//! name, `session` is one connection's way to being known, `rights` asks for the handlers, `users` is the command line's hand on it.
 //! All but `store` is pure.
 //!
 //! What it promises:
@@ -12,6 +13,8 @@
 
 pub(crate) mod acl;
 pub(crate) mod book;
+pub(crate) mod certificate;
+pub(crate) mod failures;
 pub(crate) mod rights;
 pub(crate) mod scram;
 pub(crate) mod session;
@@ -20,19 +23,21 @@ mod users;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cutwater_platform::Platform;
 
 pub use book::BookError;
+pub use certificate::CertificateName;
 pub use store::AccessError;
 pub use users::Users;
 
 use crate::options::Security;
+use crate::service::Caller;
 use acl::{Kind, Operation, Who};
 use book::Book;
-use scram::{Credential, ITERATIONS_MAX, Mechanism};
+use failures::Failures;
+use scram::{Credential, ITERATIONS_MAX, Mechanism, ScramError};
 use store::Store;
 
 /// What a connection is called that hasn't proved who it is.
@@ -46,7 +51,7 @@ pub(crate) struct Access {
     store: Option<Store>,
     authorize: bool,
     super_users: BTreeSet<String>,
-    failures: AtomicU64,
+    pub(crate) failures: Failures,
 }
 
 impl Access {
@@ -57,7 +62,7 @@ impl Access {
         };
         let super_users = security.super_users.iter();
         let super_users = super_users.map(|user| user.strip_prefix("User:").unwrap_or(user).to_string()).collect();
-        Ok(Access { store, authorize: security.authorize, super_users, failures: AtomicU64::new(0) })
+        Ok(Access { store, authorize: security.authorize, super_users, failures: Failures::default() })
     }
 
     /// Where users and rights are kept, if they are.
@@ -101,13 +106,15 @@ impl Access {
     }
 
     /// Counts somebody who couldn't prove to be who they say, and tells the log. The name is what a stranger sent.
-    pub(crate) fn failed(&self, address: &str, user: &str, why: &str) {
-        let failures = self.failures.fetch_add(1, Ordering::SeqCst) + 1;
-        tracing::warn!(address, ?user, why, failures, "authentication failed");
-    }
-
-    pub(crate) fn failures(&self) -> u64 {
-        self.failures.load(Ordering::SeqCst)
+    pub(crate) fn failed(&self, caller: &Caller, mechanism: &'static str, user: &str, why: ScramError) {
+        let cause = match why {
+            ScramError::Malformed(_) => "message",
+            // There is no such user, or another password: it isn't told, and not counted apart.
+            ScramError::WrongPassword => "password",
+        };
+        self.failures.count(&caller.listener, mechanism, cause);
+        let (address, why, failures) = (&caller.address, why.to_string(), self.failures.by_scram());
+        tracing::warn!(address, listener = &*caller.listener, mechanism, ?user, why, failures, "authentication failed");
     }
 }
 

@@ -33,6 +33,7 @@ enum State {
     Fresh,
     Chosen(Mechanism),
     Challenged {
+        mechanism: Mechanism,
         user: String,
         exchange: Box<Exchange>,
     },
@@ -49,6 +50,8 @@ pub(crate) enum Said {
     Done(Vec<u8>),
     /// It isn't who it says, or no message of an exchange. The reason is for the log alone.
     Wrong {
+        /// By which means.
+        mechanism: Mechanism,
         /// Who it said it was.
         user: String,
         /// Why not.
@@ -114,17 +117,17 @@ impl Session {
     pub(crate) fn take(&mut self, message: &[u8], nonce: &str, book: &Book) -> Said {
         match std::mem::replace(&mut self.state, State::Failed) {
             State::Chosen(mechanism) => match ClientFirst::read(message) {
-                Err(why) => Said::Wrong { user: String::new(), why },
+                Err(why) => Said::Wrong { mechanism, user: String::new(), why },
                 Ok(first) => {
                     let user = first.user.clone();
                     let (exchange, answer) =
                         Exchange::begin(mechanism, first, nonce, credential(book, mechanism, &user));
-                    self.state = State::Challenged { user, exchange: Box::new(exchange) };
+                    self.state = State::Challenged { mechanism, user, exchange: Box::new(exchange) };
                     Said::Next(answer)
                 }
             },
-            State::Challenged { user, exchange } => match exchange.finish(message) {
-                Err(why) => Said::Wrong { user, why },
+            State::Challenged { mechanism, user, exchange } => match exchange.finish(message) {
+                Err(why) => Said::Wrong { mechanism, user, why },
                 Ok(answer) => {
                     self.state = State::Known(user);
                     Said::Done(answer)
@@ -171,7 +174,9 @@ mod tests {
             assert_eq!((matches!(said, Said::Done(_)), session.user()), (right, right.then_some(user)));
             assert_eq!((session.is_through(), session.has_failed()), (right, !right));
             if !right {
-                assert!(matches!(said, Said::Wrong { why: ScramError::WrongPassword, user: named } if named == user));
+                assert!(
+                    matches!(said, Said::Wrong { why: ScramError::WrongPassword, user: named, .. } if named == user)
+                );
             }
         }
     }

@@ -61,6 +61,7 @@ pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> FetchResponse {
     if !look.satisfies(enough) && service.now() < deadline {
         let ids = wanted.iter().filter_map(|wanted| place(wanted.topic.as_deref().ok()?, wanted.partition));
         let watch = service.log.watch(ids);
+        let mut looked = service.now();
         loop {
             watch.reset();
             drop((look, room));
@@ -68,6 +69,13 @@ pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> FetchResponse {
             let left = deadline.saturating_sub(service.now());
             if look.satisfies(enough) || left.is_zero() || service.is_stopping() {
                 break;
+            }
+            // A client may ask to wait for weeks, and be gone.
+            if service.now() >= looked + PATIENCE {
+                looked = service.now();
+                if call.caller.peer.has_left() {
+                    break;
+                }
             }
             watch.wait(left.min(PATIENCE));
         }

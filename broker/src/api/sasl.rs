@@ -60,8 +60,8 @@ fn take(service: &Arc<Service>, caller: &Caller, message: &[u8]) -> Result<Bytes
             tracing::info!(connection = caller.connection, user = ?session.user(), "authenticated");
             Ok(answer.into())
         }
-        Said::Wrong { user, why } => {
-            service.access.failed(&caller.address, &user, &why.to_string());
+        Said::Wrong { mechanism, user, why } => {
+            service.access.failed(caller, mechanism.name(), &user, why);
             service.platform.clock.sleep(FAILURE_DELAY);
             Err(ResponseError::SaslAuthenticationFailed)
         }

@@ -85,6 +85,11 @@ fn connections(page: &mut Page, service: &Service) {
         "Connections closed because what came was no request.",
     );
     page.sample(&[], counters.malformed.load(Ordering::Relaxed));
+    let help = "Connections closed because it wasn't proved who connects, by listener, means and cause.";
+    page.family("cutwater_failed_authentications_total", Kind::Counter, help);
+    for ((listener, mechanism, cause), times) in service.access.failures.read() {
+        page.sample(&[("listener", &listener), ("mechanism", mechanism), ("cause", cause)], times);
+    }
     page.family("cutwater_pool_bytes", Kind::Gauge, "Memory pools: what is in use, and how large they are.");
     for (name, pool) in [("requests", &service.requests), ("answers", &service.answers)] {
         page.sample(&[("pool", name), ("of", "used")], pool.used());

@@ -15,6 +15,7 @@ use kafka_protocol::messages::ApiKey;
 
 use super::listener::Permit;
 use super::stream::{ReadHalf, WriteHalf};
+use crate::access::{certificate, failures};
 use crate::api;
 use crate::metrics::counters::{Underway, count};
 use crate::pool::{Pool, Share};
@@ -130,7 +131,14 @@ impl Reader {
         let _ = self.stream.tcp().set_nodelay(true);
         let _ = self.stream.tcp().set_write_timeout(Some(WRITE_PATIENCE));
         let clock = &*self.service.platform.clock;
-        self.stream.handshake(clock, self.service.now() + limits.handshake).map_err(|e| not_tls(&e))?;
+        if let Err(error) = self.stream.handshake(clock, self.service.now() + limits.handshake) {
+            let ending = not_tls(&error);
+            if let Ending::Refused(_) = &ending {
+                self.unproved(failures::TLS, cause_of(&error));
+            }
+            return Err(ending);
+        }
+        self.named()?;
         let proved = self.service.now() + limits.authentication;
         let mut patience = limits.first_byte;
         let mut known = false;
@@ -144,7 +152,11 @@ impl Reader {
                 }
             };
             let end = if known { None } else { Some(proved) };
-            let (frame, share) = self.frame(patience, limit, limits.frame, end)?;
+            let framed = self.frame(patience, limit, limits.frame, end);
+            if framed.is_err() && !known && self.service.now() >= proved {
+                self.unproved(failures::SASL, "late");
+            }
+            let (frame, share) = framed?;
             let (bytes, now) = (SIZE_BYTES + frame.len(), self.service.now());
             let counters = &self.service.counters;
             if !known && self.caller.session().expects_bare() {
@@ -180,6 +192,25 @@ impl Reader {
         }
     }
 
+    /// Takes the client's name out of its certificate, if that is what certificates are for here.
+    fn named(&mut self) -> Result<(), Ending> {
+        let Some((by, certificate)) = self.service.options.security.certificate_names.zip(self.stream.certificate())
+        else {
+            return Ok(());
+        };
+        self.caller.user = certificate::user(&certificate, by);
+        if self.caller.user.is_none() {
+            self.unproved(failures::TLS, "certificate");
+            return Err(Ending::Refused("its certificate names nobody".to_string()));
+        }
+        Ok(())
+    }
+
+    /// Counts that it wasn't proved who connects.
+    fn unproved(&self, mechanism: &'static str, cause: &'static str) {
+        self.service.access.failures.count(&self.caller.listener, mechanism, cause);
+    }
+
     /// Leaves an answer to the writer.
     fn hand_over(&self, reply: Reply, share: Share, request: Underway) -> Result<(), Ending> {
         if self.answers.send((reply, share, request)).is_err() || self.service.is_stopping() {
@@ -195,7 +226,8 @@ impl Reader {
             (session.is_through(), session.user().map(String::from))
         };
         if through {
-            (self.caller.user, self.permit) = (user, None);
+            // Who has proved it by a password is that, whatever certificate came with it.
+            (self.caller.user, self.permit) = (user.or_else(|| self.caller.user.take()), None);
         }
         through
     }
@@ -237,6 +269,16 @@ impl Reader {
             io::ErrorKind::InvalidData => Ending::Refused(e.to_string()),
             _ => Ending::Closed,
         })
+    }
+}
+
+/// Why a handshake failed, for the counters.
+fn cause_of(error: &io::Error) -> &'static str {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidMessage(_)) => "not-tls",
+        Some(rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_)) => "certificate",
+        Some(_) => "handshake",
+        None => "late",
     }
 }
 

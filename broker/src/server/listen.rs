@@ -95,6 +95,9 @@ pub enum ListenError {
         /// What was asked for.
         listen: Listen,
     },
+    /// Certificates shall name users, and nobody vouches for them.
+    #[error("certificates can name users only where somebody vouches for them: give --tls-client-ca FILE")]
+    NoVoucher,
     /// Nobody could prove who they are.
     #[error(
         "users or rights are asked for, and it isn't said where they are kept: set `Security::data` to the log's directory"
@@ -123,6 +126,11 @@ impl Listen {
         let public = !self.address.ip().is_loopback();
         let proves = self.sasl || (self.tls && security.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()));
         match self {
+            _ if security.certificate_names.is_some()
+                && security.tls.as_ref().is_none_or(|tls| tls.client_ca.is_none()) =>
+            {
+                Err(ListenError::NoVoucher)
+            }
             _ if public && !self.tls => Err(ListenError::PublicWithoutTls { listen: listen() }),
             _ if self.tls && security.tls.is_none() => Err(ListenError::NoCertificate { listen: listen() }),
             _ if (self.sasl || security.authorize) && security.data.is_none() => Err(ListenError::NothingKept),

@@ -1,6 +1,7 @@
 //! Accepts connections, within the limits, until told to stop.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -14,6 +15,7 @@ use thiserror::Error;
 
 use super::connection::{Reader, Writer};
 use super::listen::{Listen, ListenError};
+use super::peer::Peer;
 use super::stream::{Stream, halves};
 use super::tls::{self, TlsError};
 use crate::access::session::Session;
@@ -55,13 +57,28 @@ pub enum BrokerError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The address can't be had.
-    #[error("can't listen on {address}: {source}")]
+    #[error("can't listen on {address}: {source}{}", advice(source))]
     Listen {
         /// The address asked for.
         address: SocketAddr,
         /// What the system says.
         source: std::io::Error,
     },
+}
+
+/// What to do about an address that can't be had.
+fn advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::AddrInUse => {
+            "; another program listens there, perhaps another broker: stop it (`ss -ltnp` shows which), or choose another port (port 0 takes a \
+             free one)"
+        }
+        ErrorKind::AddrNotAvailable => {
+            "; no interface of this machine has that address: choose one that has (`ip address` lists them), or 127.0.0.1 for clients on this machine"
+        }
+        ErrorKind::PermissionDenied => "; ports below 1024 need a privilege: choose a higher one",
+        _ => "",
+    }
 }
 
 /// A log served to Kafka clients. Dropped, it stops.
@@ -116,7 +133,8 @@ impl Broker {
             let bound = listener.local_addr().map_err(failed)?;
             let (host, port) = listen.told(bound);
             let tls = tls.clone().filter(|_| listen.tls);
-            doors.push((bound, Door { listener, tls, asks: listen.sasl, host, port }));
+            let name = Listen { address: bound, advertised: None, ..listen.clone() }.to_string().into();
+            doors.push((bound, Door { listener, tls, asks: listen.sasl, name, host, port }));
         }
         let service = Arc::new(Service::new(platform, log, options, access));
         let rate = Rate { tokens: BURST, refilled: service.now() };
@@ -154,7 +172,7 @@ impl Broker {
 
     /// How many have tried to connect as somebody that they couldn't prove to be.
     pub fn failed_authentications(&self) -> u64 {
-        self.service.access.failures()
+        self.service.access.failures.by_scram()
     }
 
     /// Stops: accepts nothing more, lets requests that are under way be answered, closes all connections. The log stays
@@ -196,7 +214,7 @@ struct Entrance {
     rate: Mutex<Rate>,
     /// Connections of which it isn't clear yet who they are.
     handshakes: Arc<AtomicUsize>,
-    open: Mutex<HashMap<u64, TcpStream>>,
+    open: Mutex<HashMap<u64, Arc<TcpStream>>>,
     by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
@@ -244,7 +262,7 @@ impl Entrance {
         self.by_address.lock().expect("no panic under this lock").get(&address).copied().unwrap_or(0)
     }
 
-    fn add(&self, number: u64, address: IpAddr, stream: TcpStream) {
+    fn add(&self, number: u64, address: IpAddr, stream: Arc<TcpStream>) {
         self.open.lock().expect("no panic under this lock").insert(number, stream);
         *self.by_address.lock().expect("no panic under this lock").entry(address).or_default() += 1;
     }
@@ -273,6 +291,8 @@ struct Door {
     tls: Option<Arc<ServerConfig>>,
     /// Whether it is asked who connects.
     asks: bool,
+    /// As it is written.
+    name: Arc<str>,
     /// What clients that come in here are told.
     host: String,
     port: u16,
@@ -344,6 +364,8 @@ impl Accept {
             }
         };
         let number = entrance.next.fetch_add(1, SeqCst);
+        let closing = Arc::new(closing);
+        let peer = Peer::new(closing.clone());
         entrance.add(number, from.ip(), closing);
         let leaving = entrance.clone();
         count(&service.counters.accepted);
@@ -357,6 +379,8 @@ impl Accept {
             caller: Caller {
                 connection: number,
                 address: from.ip().to_string(),
+                listener: door.name.clone(),
+                peer,
                 host: door.host.clone(),
                 port: door.port,
                 user: None,

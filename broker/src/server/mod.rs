@@ -6,6 +6,7 @@
 mod connection;
 mod listen;
 mod listener;
+pub(crate) mod peer;
 mod stream;
 mod tls;
 

@@ -139,6 +139,12 @@ impl ReadHalf {
         Ok(())
     }
 
+    /// The certificate that the client has shown, as its bytes.
+    pub(super) fn certificate(&self) -> Option<Vec<u8>> {
+        let session = self.sealed.as_ref()?.session.lock().expect("no panic under the session's lock");
+        session.peer_certificates()?.first().map(|certificate| certificate.to_vec())
+    }
+
     /// Some bytes, by `end` at the latest; none when the peer has said that it has no more.
     fn read(&mut self, buffer: &mut [u8], clock: &dyn Clock, end: Duration) -> io::Result<usize> {
         let Some(sealed) = &mut self.sealed else {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   run        attempts of one run: build, claim, fence, resolve, settle, start, restart
+//!   restarts   how often a run may start again
 //!   recover    what happens before any worker runs
 //!   restore_from  beginning from a savepoint
 //!   worker     one worker thread of one attempt
@@ -35,6 +36,7 @@ mod ports;
 mod program;
 mod recover;
 mod replay;
+mod restarts;
 mod restore;
 mod restore_from;
 mod run;

@@ -26,6 +26,7 @@ use crate::worker::attempt::{AttemptState, Failure};
 use crate::worker::groups::Groups;
 use crate::worker::program::program_of;
 use crate::worker::recover::{ProgramHere, Recovered, recover};
+use crate::worker::restarts::Restarts;
 use crate::worker::restore::key_groups_of;
 use crate::worker::space::Space;
 use crate::worker::thread::{BuildFn, Orders, Outcome, work};
@@ -152,7 +153,7 @@ pub(crate) struct Run<'a> {
 struct Past {
     /// An attempt has begun where it was asked to.
     begun: bool,
-    failed: u32,
+    restarts: Restarts,
     failures: Vec<String>,
     recoveries: Vec<crate::observe::RecoveryTimes>,
     aborted: u64,
@@ -210,15 +211,16 @@ impl<'a> Run<'a> {
             };
             tracing::warn!(failure = text, "the attempt failed");
             let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
-            past.failed += 1;
-            let failed = past.failed;
+            let (max, within) = (self.options.restarts_max, self.options.restarts_within);
+            let judged = past.restarts.failed(self.options.platform.clock.monotonic(), max, within);
             if self.options.guarantee.snapshots().is_none() {
                 let text = format!("{text}. An at-most-once job isn't restarted: nobody could say what was lost");
                 return Err(RunError::Fatal(text));
             }
-            if failed > self.options.restarts_max || self.control.progress().stop_requested() {
-                return Err(RunError::GaveUp { attempts: failed, last: text });
-            }
+            let failed = match judged {
+                Ok(failed) if !self.control.progress().stop_requested() => failed,
+                Ok(failed) | Err(failed) => return Err(RunError::GaveUp { attempts: failed, last: text }),
+            };
             past.failures.push(text);
             past.recoveries.push(self.control.seen().recovery);
             drop(past);
