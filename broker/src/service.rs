@@ -89,14 +89,30 @@ impl Caller {
     }
 }
 
+/// An answer that waits for something to be durable.
+pub(crate) trait Later: Send {
+    /// Whether [`answer`](Later::answer) wouldn't wait. Who doesn't know says no.
+    fn is_ready(&self) -> bool {
+        false
+    }
+    /// Waits, and answers.
+    fn answer(self: Box<Self>) -> Reply;
+}
+
+impl<Then: FnOnce() -> Reply + Send> Later for Then {
+    fn answer(self: Box<Self>) -> Reply {
+        self()
+    }
+}
+
 /// What a request gets.
 pub(crate) enum Reply {
     /// This frame.
     Now(Bytes),
-    /// This frame, and the room that it has in the pool of answers.
-    Large(Bytes, Share),
+    /// A frame in pieces, and the room that it has in the pool of answers.
+    Large(Vec<Bytes>, Share),
     /// This frame, once something is durable; in its turn.
-    Later(Box<dyn FnOnce() -> Reply + Send>),
+    Later(Box<dyn Later>),
     /// None: the client doesn't want one.
     Nothing,
     /// None, and the connection is closed.

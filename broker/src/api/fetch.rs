@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use cutwater_partition_log::{FetchError, Isolation, Offset, RawFetch, Topic, TopicPartition};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::fetch_response::{
@@ -15,13 +15,15 @@ use kafka_protocol::messages::fetch_response::{
 use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse, ProducerId, TopicName};
 use uuid::Uuid;
 
-use super::Call;
+use super::codes::Codes;
+use super::{Call, answer};
 use crate::access::acl::Operation;
 use crate::errors::{NONE, of_fetch};
 use crate::fetch_sessions::machine::{Asked, Begun, News, Request, TopicKey};
 use crate::pool::Share;
-use crate::service::{LEADER_EPOCH, PATIENCE};
+use crate::service::{LEADER_EPOCH, PATIENCE, Reply};
 use crate::topic_ids;
+use crate::wire::fetched;
 
 /// "None" of offsets and replicas.
 const NO_OFFSET: i64 = -1;
@@ -40,10 +42,12 @@ pub(super) fn check_epoch(believed: i32) -> Result<(), ResponseError> {
     }
 }
 
-pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> FetchResponse {
+pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> Reply {
+    let refuse =
+        |error: ResponseError| answer(call.service, call.head, &FetchResponse::default().with_error_code(error.code()));
     // Clients aren't replicas, and nobody may pretend to be one (CVE-2018-1288).
     if request.replica_id.0 >= 0 || request.replica_state.replica_id.0 >= 0 {
-        return FetchResponse::default().with_error_code(ResponseError::InvalidRequest.code());
+        return refuse(ResponseError::InvalidRequest);
     }
     let service = call.service;
     let terms = Terms {
@@ -54,7 +58,7 @@ pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> FetchResponse {
     let enough = usize::try_from(request.min_bytes).unwrap_or(0);
     let begun = match service.fetch_sessions.begin(service.now(), named(call, request)) {
         Ok(begun) => begun,
-        Err(error) => return FetchResponse::default().with_error_code(error.code()),
+        Err(error) => return refuse(error),
     };
     let wanted = resolve(call, &begun);
     let (mut look, mut room) = look_with_room(call, &terms, &wanted);
@@ -80,15 +84,24 @@ pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> FetchResponse {
             watch.wait(left.min(PATIENCE));
         }
     }
-    let news: Vec<News> = look.partitions.iter().map(news).collect();
+    let news: Vec<News> = look.partitions.iter().map(Answered::news).collect();
     match service.fetch_sessions.end(service.now(), &begun, &news) {
         Ok(ended) => {
-            call.room.set(Some(room));
             let answered = wanted.iter().zip(look.partitions).zip(ended.answered).filter(|(_, answered)| *answered);
-            let responses = by_topic(answered.map(|(one, _)| one));
-            FetchResponse::default().with_session_id(ended.id).with_responses(responses)
+            let (responses, records) = by_topic(answered.map(|(one, _)| one));
+            let response = FetchResponse::default().with_session_id(ended.id).with_responses(responses);
+            large(call, &response, &records, room)
         }
-        Err(error) => FetchResponse::default().with_error_code(error.code()),
+        Err(error) => refuse(error),
+    }
+}
+
+/// An answer whose batches stay where they are in memory.
+fn large(call: &Call<'_>, response: &FetchResponse, records: &[Vec<Bytes>], room: Share) -> Reply {
+    response.each(&mut |code| call.service.counters.failed(call.head.api.key, code));
+    match fetched::pieces(call.version(), call.head.correlation, response, records) {
+        Ok(pieces) => Reply::Large(pieces, room),
+        Err(refused) => Reply::Close(refused.to_string()),
     }
 }
 
@@ -167,9 +180,13 @@ fn resolve<'a>(call: &Call<'_>, begun: &'a Begun) -> Vec<Wanted<'a>> {
 }
 
 /// Answers of one topic that stand one behind the other share its name.
-fn by_topic<'a>(answers: impl Iterator<Item = (&'a Wanted<'a>, PartitionData)>) -> Vec<FetchableTopicResponse> {
+fn by_topic<'a>(
+    answers: impl Iterator<Item = (&'a Wanted<'a>, Answered)>,
+) -> (Vec<FetchableTopicResponse>, Vec<Vec<Bytes>>) {
     let mut topics: Vec<(&TopicKey, FetchableTopicResponse)> = Vec::new();
-    for (wanted, data) in answers {
+    let mut records = Vec::new();
+    for (wanted, Answered { data, batches }) in answers {
+        records.push(batches);
         match topics.last_mut().filter(|(key, _)| *key == wanted.key) {
             Some((_, topic)) => topic.partitions.push(data),
             None => {
@@ -182,15 +199,27 @@ fn by_topic<'a>(answers: impl Iterator<Item = (&'a Wanted<'a>, PartitionData)>) 
             }
         }
     }
-    topics.into_iter().map(|(_, topic)| topic).collect()
+    (topics.into_iter().map(|(_, topic)| topic).collect(), records)
 }
 
-fn news(data: &PartitionData) -> News {
-    News {
-        high_watermark: data.high_watermark,
-        log_start: data.log_start_offset,
-        has_records: data.records.as_ref().is_some_and(|records| !records.is_empty()),
-        urgent: data.error_code != NONE || data.diverging_epoch.epoch >= 0,
+/// What a partition is answered, and its batches, which the answer doesn't hold itself.
+struct Answered {
+    data: PartitionData,
+    batches: Vec<Bytes>,
+}
+
+impl Answered {
+    fn bytes(&self) -> usize {
+        self.batches.iter().map(Bytes::len).sum()
+    }
+
+    fn news(&self) -> News {
+        News {
+            high_watermark: self.data.high_watermark,
+            log_start: self.data.log_start_offset,
+            has_records: self.bytes() > 0,
+            urgent: self.data.error_code != NONE || self.data.diverging_epoch.epoch >= 0,
+        }
     }
 }
 
@@ -209,7 +238,7 @@ fn place(topic: &Topic, partition: i32) -> Option<TopicPartition> {
 
 /// What one look at all partitions brought.
 struct Look {
-    partitions: Vec<PartitionData>,
+    partitions: Vec<Answered>,
     bytes: usize,
     /// Some partition has news that the client must hear at once.
     urgent: bool,
@@ -231,12 +260,12 @@ fn look(call: &Call<'_>, terms: &Terms, wanted: &[Wanted<'_>]) -> Look {
             Err(refused) => Err(*refused),
             Ok(topic) => read(call, topic, one, terms, room, first),
         };
-        let data = data(one.partition, fetched, terms.isolation == Isolation::ReadCommitted);
-        look.urgent |= news(&data).urgent;
-        let bytes = data.records.as_ref().map_or(0, Bytes::len);
+        let answered = answered(one.partition, fetched, terms.isolation == Isolation::ReadCommitted);
+        look.urgent |= answered.news().urgent;
+        let bytes = answered.bytes();
         room = room.saturating_sub(bytes);
         look.bytes += bytes;
-        look.partitions.push(data);
+        look.partitions.push(answered);
     }
     look
 }
@@ -286,17 +315,18 @@ fn read(
     Ok(Read::Batches(fetched))
 }
 
-fn data(index: i32, read: Result<Read, ResponseError>, committed: bool) -> PartitionData {
+fn answered(index: i32, read: Result<Read, ResponseError>, committed: bool) -> Answered {
     let data = PartitionData::default().with_partition_index(index).with_preferred_read_replica(BrokerId(-1));
+    let data = data.with_records(Some(Bytes::new()));
     let (data, fetched) = match read {
         Err(error) => {
-            return data
+            let data = data
                 .with_error_code(error.code())
                 .with_high_watermark(NO_OFFSET)
                 .with_last_stable_offset(NO_OFFSET)
                 .with_log_start_offset(NO_OFFSET)
-                .with_aborted_transactions(committed.then(Vec::new))
-                .with_records(Some(Bytes::new()));
+                .with_aborted_transactions(committed.then(Vec::new));
+            return Answered { data, batches: Vec::new() };
         }
         Ok(Read::Batches(fetched)) => (data, fetched),
         Ok(Read::Diverged { end, fetched }) => {
@@ -308,27 +338,17 @@ fn data(index: i32, read: Result<Read, ResponseError>, committed: bool) -> Parti
         AbortedTransaction::default().with_producer_id(ProducerId(*producer)).with_first_offset(first.0.cast_signed())
     });
     let aborted = committed.then(|| aborted.collect());
-    data.with_error_code(NONE)
+    let data = data
+        .with_error_code(NONE)
         .with_high_watermark(fetched.offsets.high_watermark.0.cast_signed())
         .with_last_stable_offset(fetched.offsets.last_stable.0.cast_signed())
         .with_log_start_offset(fetched.offsets.log_start.0.cast_signed())
-        .with_aborted_transactions(aborted)
-        .with_records(Some(records(fetched)))
+        .with_aborted_transactions(aborted);
+    let batches = fetched.buffers.into_iter().filter(|buffer| !buffer.is_empty());
+    Answered { data, batches: batches.map(|buffer| Bytes::from_owner(Shared(buffer))).collect() }
 }
 
-/// One piece of memory without copying, if the batches are in one.
-fn records(fetched: RawFetch) -> Bytes {
-    match fetched.buffers.as_slice() {
-        [] => Bytes::new(),
-        [one] => Bytes::from_owner(Shared(one.clone())),
-        several => {
-            let mut all = BytesMut::with_capacity(fetched.bytes());
-            several.iter().for_each(|buffer| all.extend_from_slice(buffer));
-            all.freeze()
-        }
-    }
-}
-
+/// A batch, or several, as the log holds them.
 struct Shared(std::sync::Arc<Vec<u8>>);
 
 impl AsRef<[u8]> for Shared {

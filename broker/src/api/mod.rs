@@ -30,7 +30,6 @@ use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes};
 
 use self::codes::Codes;
-use crate::pool::Share;
 use crate::service::{Caller, Reply, Service};
 use crate::wire::codec::{self, Head};
 
@@ -42,8 +41,6 @@ pub(crate) struct Call<'a> {
     pub(crate) caller: &'a Caller,
     /// What the client calls itself.
     pub(crate) client: &'a StrBytes,
-    /// The room that the answer has in the pool of answers, if it is large.
-    pub(crate) room: Cell<Option<Share>>,
     /// Why the connection is to be closed without an answer.
     dropped: Cell<Option<&'static str>>,
 }
@@ -64,7 +61,7 @@ macro_rules! handlers {
     ($($key:ident: $request:ident by $handler:path,)*) => {
         /// Carries a request out.
         pub(crate) fn call(service: &Arc<Service>, caller: &Caller, head: &Head) -> Reply {
-            let call = Call { service, head, caller, client: &head.client, room: Cell::new(None), dropped: Cell::new(None) };
+            let call = Call { service, head, caller, client: &head.client, dropped: Cell::new(None) };
             if !caller.session().admits(head.api.key) {
                 return Reply::Close(format!("{:?} was asked for by somebody who hasn't proved who it is", head.api.key));
             }
@@ -77,6 +74,10 @@ macro_rules! handlers {
                     Ok(request) => produce::produce(&call, request),
                     Err(refused) => Reply::Close(refused.to_string()),
                 },
+                ApiKey::Fetch => match codec::request(head) {
+                    Ok(request) => fetch::fetch(&call, request),
+                    Err(refused) => Reply::Close(refused.to_string()),
+                },
                 $(ApiKey::$key => run(&call, $handler),)*
                 other => Reply::Close(format!("{other:?} is in the table and has no handler")),
             }
@@ -86,6 +87,7 @@ macro_rules! handlers {
         pub(crate) fn decodes(head: &Head) -> bool {
             match head.api.key {
                 ApiKey::Produce => codec::request::<ProduceRequest>(head).is_ok(),
+                ApiKey::Fetch => codec::request::<FetchRequest>(head).is_ok(),
                 $(ApiKey::$key => codec::request::<$request>(head).is_ok(),)*
                 _ => false,
             }
@@ -97,7 +99,6 @@ handlers! {
     ApiVersions: ApiVersionsRequest by versions::api_versions,
     Metadata: MetadataRequest by metadata::metadata,
     FindCoordinator: FindCoordinatorRequest by metadata::find_coordinator,
-    Fetch: FetchRequest by fetch::fetch,
     ListOffsets: ListOffsetsRequest by list_offsets::list_offsets,
     CreateTopics: CreateTopicsRequest by topics::create_topics,
     DeleteTopics: DeleteTopicsRequest by topics::delete_topics,
@@ -150,10 +151,7 @@ fn run<Request: Decodable, Response: Encodable + HeaderVersion + Codes>(
             let response = handler(call, request);
             match call.dropped.get() {
                 Some(why) => Reply::Close(why.to_string()),
-                None => match (answer(call.service, call.head, &response), call.room.take()) {
-                    (Reply::Now(frame), Some(room)) => Reply::Large(frame, room),
-                    (reply, _) => reply,
-                },
+                None => answer(call.service, call.head, &response),
             }
         }
         Err(refused) => Reply::Close(refused.to_string()),

@@ -3,6 +3,8 @@
 //! Two halves: the first accepts all batches, in the order of the connection; the second waits until they are durable, while
 //! the connection goes on reading. So several requests of one connection share one write to the disk.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use cutwater_partition_log::batch::{Limits, records};
 use cutwater_partition_log::{AppendError, AppendTicket, Topic};
@@ -14,7 +16,8 @@ use uuid::Uuid;
 use super::{Call, answer};
 use crate::access::acl::Operation;
 use crate::errors::{NONE, of_append, text};
-use crate::service::Reply;
+use crate::service::{Later, Reply, Service};
+use crate::wire::codec::Head;
 
 /// A batch on its way, or why it isn't.
 type Underway = Result<AppendTicket, (ResponseError, String)>;
@@ -45,16 +48,32 @@ pub(super) fn produce(call: &Call<'_>, request: ProduceRequest) -> Reply {
         }
         topics.push(UnderwayTopic { name: asked.name, id: asked.topic_id, partitions });
     }
-    let (service, head) = (call.service.clone(), call.head.clone());
-    Reply::Later(Box::new(move || {
-        let (response, failed) = wait(topics);
-        match (acks, failed) {
+    Reply::Later(Box::new(Produced { service: call.service.clone(), head: call.head.clone(), acks, topics }))
+}
+
+/// Batches on their way, and whom to tell.
+struct Produced {
+    service: Arc<Service>,
+    head: Head,
+    acks: i16,
+    topics: Vec<UnderwayTopic>,
+}
+
+impl Later for Produced {
+    fn is_ready(&self) -> bool {
+        let mut partitions = self.topics.iter().flat_map(|topic| &topic.partitions);
+        partitions.all(|(_, underway)| underway.as_ref().map_or(true, AppendTicket::is_ready))
+    }
+
+    fn answer(self: Box<Self>) -> Reply {
+        let (response, failed) = wait(self.topics);
+        match (self.acks, failed) {
             (0, None) => Reply::Nothing,
             // Without answers, this is the only way to say that something is wrong.
             (0, Some(failed)) => Reply::Close(format!("a batch without acknowledgement was refused: {failed}")),
-            _ => answer(&service, &head, &response),
+            _ => answer(&self.service, &self.head, &response),
         }
-    }))
+    }
 }
 
 struct UnderwayTopic {

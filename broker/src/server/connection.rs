@@ -24,6 +24,8 @@ use crate::wire::codec::{self, Refused};
 
 /// Slower clients than this are given up.
 const BYTES_PER_SECOND: u64 = 16 << 10;
+/// Answers go out together up to about so many bytes.
+const GATHERED_BYTES: usize = 8 << 10;
 /// Bytes of a frame's size.
 const SIZE_BYTES: usize = 4;
 /// How long an answer may wait for a client that doesn't read.
@@ -71,37 +73,71 @@ impl Writer {
     }
 }
 
-impl Task for Writer {
-    fn step(&mut self) -> Step {
-        let mut politely = true;
-        while let Ok((mut reply, share, request)) = self.answers.recv() {
-            while let Reply::Later(then) = reply {
-                reply = then();
+impl Writer {
+    /// Sends answers in their order until no more will come, or one can't be sent; whether all were sent. Small ones that are there
+    /// at the same time go out together, as those of batches that one write has made durable; none waits for one that isn't there.
+    fn run(&mut self) -> bool {
+        let mut gathered = Vec::new();
+        loop {
+            let next = match self.answers.try_recv() {
+                Ok(next) => next,
+                Err(_) => {
+                    if !self.flush(&mut gathered) {
+                        return false;
+                    }
+                    let Ok(next) = self.answers.recv() else { return true };
+                    next
+                }
+            };
+            let (mut reply, share, request) = next;
+            while let Reply::Later(later) = reply {
+                if !later.is_ready() && !self.flush(&mut gathered) {
+                    return false;
+                }
+                reply = later.answer();
             }
             let bytes = match &reply {
-                Reply::Now(frame) | Reply::Large(frame, _) => frame.len(),
+                Reply::Now(frame) => frame.len(),
+                Reply::Large(pieces, _) => pieces.iter().map(Bytes::len).sum(),
                 _ => 0,
             };
             let sent = match reply {
-                Reply::Now(frame) => self.stream.write_all(&frame).is_ok(),
-                Reply::Large(frame, room) => {
-                    let sent = self.stream.write_all(&frame).is_ok();
-                    drop((frame, room));
+                Reply::Now(frame) if bytes <= GATHERED_BYTES => {
+                    gathered.extend_from_slice(&frame);
+                    gathered.len() <= GATHERED_BYTES || self.flush(&mut gathered)
+                }
+                Reply::Now(frame) => self.flush(&mut gathered) && self.stream.write_all(&frame).is_ok(),
+                Reply::Large(pieces, room) => {
+                    let sent = self.flush(&mut gathered) && self.stream.write_pieces(&pieces).is_ok();
+                    drop((pieces, room));
                     sent
                 }
                 Reply::Nothing | Reply::Later(_) => true,
                 Reply::Close(why) => {
                     tracing::debug!(why, "a connection is closed");
+                    let _ = self.flush(&mut gathered);
                     false
                 }
             };
             self.service.counters.answered(request, bytes, self.service.now());
             drop(share);
             if !sent {
-                politely = false;
-                break;
+                return false;
             }
         }
+    }
+
+    /// Sends what has gathered; whether it was sent.
+    fn flush(&mut self, gathered: &mut Vec<u8>) -> bool {
+        let sent = gathered.is_empty() || self.stream.write_all(gathered).is_ok();
+        gathered.clear();
+        sent
+    }
+}
+
+impl Task for Writer {
+    fn step(&mut self) -> Step {
+        let politely = self.run();
         self.stream.close(politely);
         Step::Done
     }

@@ -10,11 +10,12 @@
 //! for no more (RFC 8446, 4.6.3). All memory is bounded: the machine keeps one record that isn't whole yet, and is given nothing
 //! while it has something to hand out.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use cutwater_platform::Clock;
 use rustls::{ServerConfig, ServerConnection};
 
@@ -22,6 +23,10 @@ use rustls::{ServerConfig, ServerConnection};
 const SEAL_BYTES: usize = 64 << 10;
 /// A reader that waits looks at the clock as often as this.
 const OFTEN: Duration = Duration::from_secs(20);
+/// At most so many pieces are handed to the system at once.
+const SLICES_MAX: usize = 256;
+/// Bytes that are read ahead where less is asked for.
+const AHEAD_BYTES: usize = 4 << 10;
 /// What is taken from a socket at once: a TLS record and a little.
 const RAW_BYTES: usize = 18 << 10;
 
@@ -38,7 +43,17 @@ pub(super) struct ReadHalf {
     tcp: TcpStream,
     /// How long the socket waits at most, if that was ever said.
     patience: Duration,
+    /// What came with the end of something that was asked for. Unused under TLS.
+    ahead: Ahead,
     sealed: Option<Sealed>,
+}
+
+/// A small buffer before the socket: a frame's size and its beginning come with one system call.
+#[derive(Default)]
+struct Ahead {
+    bytes: Vec<u8>,
+    begin: usize,
+    end: usize,
 }
 
 /// What came over the socket and wasn't opened yet.
@@ -69,7 +84,7 @@ pub(super) fn halves(stream: Stream, tls: Option<&Arc<ServerConfig>>) -> Result<
     let sealed =
         session.clone().map(|session| Sealed { session, raw: vec![0; RAW_BYTES].into_boxed_slice(), begin: 0, end: 0 });
     Ok((
-        ReadHalf { tcp: stream.tcp, patience: Duration::ZERO, sealed },
+        ReadHalf { tcp: stream.tcp, patience: Duration::ZERO, ahead: Ahead::default(), sealed },
         WriteHalf { tcp: stream.answering, session, out: Vec::new() },
     ))
 }
@@ -148,7 +163,19 @@ impl ReadHalf {
     /// Some bytes, by `end` at the latest; none when the peer has said that it has no more.
     fn read(&mut self, buffer: &mut [u8], clock: &dyn Clock, end: Duration) -> io::Result<usize> {
         let Some(sealed) = &mut self.sealed else {
-            return receive(&self.tcp, &mut self.patience, buffer, clock, end);
+            let ahead = &mut self.ahead;
+            if ahead.begin == ahead.end {
+                if buffer.len() >= AHEAD_BYTES {
+                    return receive(&self.tcp, &mut self.patience, buffer, clock, end);
+                }
+                ahead.bytes.resize(AHEAD_BYTES, 0);
+                (ahead.begin, ahead.end) = (0, 0);
+                ahead.end = receive(&self.tcp, &mut self.patience, &mut ahead.bytes, clock, end)?;
+            }
+            let taken = buffer.len().min(ahead.end - ahead.begin);
+            buffer[..taken].copy_from_slice(&ahead.bytes[ahead.begin..ahead.begin + taken]);
+            ahead.begin += taken;
+            return Ok(taken);
         };
         loop {
             {
@@ -195,6 +222,29 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
+    /// Writes all pieces, one behind the other.
+    ///
+    /// # Errors
+    /// As [`write_all`](WriteHalf::write_all).
+    pub(super) fn write_pieces(&mut self, pieces: &[Bytes]) -> io::Result<()> {
+        if self.session.is_some() {
+            return pieces.iter().try_for_each(|piece| self.write_all(piece));
+        }
+        for some in pieces.chunks(SLICES_MAX) {
+            let mut slices: Vec<IoSlice<'_>> = some.iter().map(|piece| IoSlice::new(piece)).collect();
+            let mut left = slices.as_mut_slice();
+            while !left.is_empty() {
+                match self.tcp.write_vectored(left) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(bytes) => IoSlice::advance_slices(&mut left, bytes),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Writes everything.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 pub mod apis;
 pub mod codec;
 pub mod cost;
+pub(crate) mod fetched;
 pub mod guard;
 pub mod made_up;
 pub(crate) mod samples;

@@ -165,6 +165,11 @@ impl AppendTicket {
         Ok(Offset(self.base))
     }
 
+    /// Whether [`AppendTicket::wait`] wouldn't wait.
+    pub fn is_ready(&self) -> bool {
+        self.waiter.is_complete()
+    }
+
     /// The answer, if it has come; otherwise the ticket again.
     ///
     /// # Errors
