@@ -41,6 +41,7 @@ pub mod transaction_index;
 
 mod abort_sums;
 mod aborts;
+mod bulk;
 mod names;
 mod read;
 mod replace;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use cutwater_platform::{CrashPoints, File, Files, IoContext, Open};
+use cutwater_platform::{AlignedBuf, CrashPoints, File, Files, IoContext, Open};
 
 use super::SegmentError;
 use super::names::Kind;
@@ -27,6 +27,8 @@ pub struct OpenFiles {
     partitions: AtomicU64,
     /// A sync has failed. It concerns all partitions: whose bytes it was about may not be the one that asked for it.
     poisoned: Arc<AtomicBool>,
+    /// By way of which long runs are written.
+    pub(super) staging: Mutex<AlignedBuf>,
     table: Mutex<Table>,
 }
 
@@ -88,6 +90,7 @@ impl OpenFiles {
             capacity,
             partitions: AtomicU64::new(0),
             poisoned: Arc::default(),
+            staging: Mutex::default(),
             table: Mutex::default(),
         })
     }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use cutwater_platform::{IoContext, Open};
 
+use super::bulk::{Readers, write_past_cache};
 use super::names::{self, Kind};
 use super::offset_index::{ENTRY_BYTES, OffsetIndex};
 use super::open_files::{Handle, OpenFiles};
@@ -31,6 +32,7 @@ pub struct PartitionFiles {
     layout: RwLock<()>,
     /// Held by whoever builds an index anew.
     pub(super) rebuilding: Mutex<()>,
+    pub(super) readers: Readers,
     state: Mutex<State>,
 }
 
@@ -139,6 +141,7 @@ impl PartitionFiles {
             writer: Mutex::default(),
             layout: RwLock::default(),
             rebuilding: Mutex::default(),
+            readers: Readers::default(),
             state: Mutex::new(state),
         })
     }
@@ -187,8 +190,16 @@ impl PartitionFiles {
         let (new_end, places) = plan_write(end, batches)?;
         self.ensure_active(end.segment_base)?;
         let handle = self.handle(end.segment_base, Kind::Log, Open::Write)?;
-        let written = handle.for_writing().write_all_vectored_at(batches, end.segment_position);
+        let bytes = new_end.segment_position - end.segment_position;
+        let past_cache = self.readers.allow_past_cache(bytes);
+        let written = if past_cache {
+            let mut staging = self.open.staging.lock().unwrap_or_else(PoisonError::into_inner);
+            write_past_cache(handle.for_writing(), batches, end.segment_position, &mut staging)
+        } else {
+            handle.for_writing().write_all_vectored_at(batches, end.segment_position)
+        };
         written.at("write", &handle.path)?;
+        self.readers.note_written(bytes);
         self.open.crash.reach("segment.written");
         let mut state = self.state();
         for place in places {
@@ -196,7 +207,10 @@ impl PartitionFiles {
             state.times.add(place.timestamp_ms, place.relative_offset, indexed);
         }
         if let Some(active) = state.segments.last_mut() {
-            active.dirty_bytes += new_end.segment_position - end.segment_position;
+            active.dirty_bytes += bytes;
+        }
+        if past_cache {
+            state.written_back = new_end.segment_position;
         }
         state.end = Some(new_end);
         Ok(new_end)

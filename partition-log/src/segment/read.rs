@@ -46,6 +46,7 @@ impl PartitionFiles {
         below_offset: i64,
         out: &mut Vec<u8>,
     ) -> Result<usize, SegmentError> {
+        self.readers.note_read();
         let _layout = self.read_layout();
         let before = out.len();
         let appended = self.read_place(from_offset, max_bytes, below_offset, out);
