@@ -139,6 +139,7 @@ fn requests_errors_and_bytes_are_those_that_were_sent() {
     assert!(page.get("cutwater_log_written_bytes_total") > 0.0);
     assert_eq!((page.get("cutwater_topics"), page.get("cutwater_partitions")), (1.0, 2.0));
     assert_eq!(page.get("cutwater_log_up"), 1.0);
+    assert_eq!(page.get("cutwater_log_without_room"), 0.0);
 
     drop(client);
     let mut page = scrape(&metrics);

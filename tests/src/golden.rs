@@ -281,6 +281,24 @@ pub fn live_waiting(machine: &Machine, workers: usize, wait: Duration, control: 
     run_with(&options, control, |job| build(job, &job.log(), Slow::Before))
 }
 
+/// The same on a log that is open already, and that others read.
+///
+/// # Errors
+/// What ended it.
+pub fn live_waiting_on(
+    machine: &Machine,
+    workers: usize,
+    wait: Duration,
+    control: &Control,
+    log: &LogHandle,
+) -> Result<Report, RunError> {
+    let log = log.clone();
+    let mut options = options(machine, workers);
+    options.guarantee = Guarantee::ExactlyOnce(snapshots(Alignment::Aligned));
+    options.wait_for_space = wait;
+    run_with(&options, control, move |job| build(job, &log, Slow::Before))
+}
+
 fn run_job(
     machine: &Machine,
     workers: usize,

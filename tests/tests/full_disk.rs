@@ -1,15 +1,18 @@
 //! A full disk pauses a job: it isn't restarted in vain, tells why it waits, and goes on with exact output once there is room.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cutwater_engine::error::RunError;
 use cutwater_engine::observe::{Control, Phase};
+use cutwater_partition_log::{Isolation, Log, LogOptions, Offset};
 use cutwater_platform::{Clock, SystemClock};
+use cutwater_sources_sinks::log::LogHandle;
 use cutwater_testkit::CrashAction;
 use cutwater_tests::Machine;
-use cutwater_tests::golden::{Expected, Input, live_waiting};
+use cutwater_tests::golden::{Expected, Input, live_waiting, live_waiting_on};
 
 const LONG: Duration = Duration::from_secs(300);
 
@@ -137,4 +140,51 @@ fn a_disk_that_fills_up_again_and_again_pauses_the_job_each_time_without_countin
     });
     assert_eq!((report.pauses, report.failures.len()), (4, 0), "{report}");
     expected.assert_seen(&machine, "four times full");
+}
+
+/// Every committed record of all topics, by where it is.
+fn committed(log: &Log) -> Vec<(String, u32, u64)> {
+    let mut seen = vec![];
+    for topic in log.topics() {
+        for partition in 0..topic.partitions {
+            let reader = log.consumer(topic.id, partition, Offset::ZERO, Isolation::ReadCommitted);
+            let mut reader = reader.expect("reading goes on");
+            loop {
+                let before = reader.position();
+                let fetched = reader.poll(1 << 20).expect("reading goes on");
+                fetched.for_each(|r| seen.push((topic.name.clone(), partition, r.offset as u64))).expect("decodable");
+                if reader.position() == before {
+                    break;
+                }
+            }
+        }
+    }
+    seen
+}
+
+#[test]
+fn others_read_the_log_of_a_job_that_waits_for_room_and_it_is_never_opened_anew() {
+    let (loaded, expected) = loaded(8);
+    for (number, point) in ["sink.prepared", "log.frame-buffered", "segment.written"].into_iter().enumerate() {
+        let machine = filled_at(&loaded, point, false, number as u64);
+        let (control, disk) = (Control::new(), machine.disk().clone());
+        let log = Log::open(&machine.platform(), Path::new("data/log"), LogOptions::default()).expect("opened");
+        let life = log.status().generation;
+        let handle = LogHandle::of(&machine.platform(), log.clone());
+        let report = std::thread::scope(|scope| {
+            let running = scope.spawn(|| live_waiting_on(&machine, 2, LONG, &control, &handle));
+            until_paused(&control);
+            let seen = committed(&log);
+            assert!(!seen.is_empty() && log.status().down.is_none(), "{point}: {:?}", log.status());
+            disk.set_capacity_bytes(None);
+            let report = running.join().expect("no panic").unwrap_or_else(|e| panic!("{point}: {e}"));
+            assert!(committed(&log).starts_with(&seen[..1]) && committed(&log).len() > seen.len(), "{point}");
+            report
+        });
+        assert!(report.finished && report.pauses > 0 && report.failures.is_empty(), "{point}: {report}");
+        assert_eq!(log.status().generation, life, "{point}: it stayed open");
+        log.close().expect("closed");
+        drop((log, handle));
+        expected.assert_seen(&machine, point);
+    }
 }

@@ -113,6 +113,9 @@ fn log(page: &mut Page, service: &Service) {
         "1 while the log takes requests, 0 after its disk has failed or it was closed.",
     );
     page.sample(&[], u64::from(status.down.is_none()));
+    let help = "1 while the disk has no room: what makes the log larger is refused, reading goes on.";
+    page.family("cutwater_log_without_room", Kind::Gauge, help);
+    page.sample(&[], u64::from(status.no_room.is_some()));
     let help = "Synced writes of the write-ahead log since it was opened: each makes one group of requests durable with one sync.";
     page.family("cutwater_log_synced_write_seconds", Kind::Histogram, help);
     page.histogram(&[], &service.log.write_times());

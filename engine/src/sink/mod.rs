@@ -25,6 +25,7 @@
 //! before its barrier is durable (what `seal` and `Prepare` are for then).
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::config::GuaranteeKind;
@@ -172,6 +173,27 @@ pub trait CommitGroup: Send + Sync + fmt::Debug {
     /// # Errors
     /// The group can't be reached.
     fn forget(&self, handles: &[Vec<u8>]) -> Result<(), SinkError>;
+
+    /// Whether what the group writes to has room, and can stay open over a pause of the job. By default it is opened anew.
+    fn room(&self) -> Room {
+        Room::Unknown
+    }
+}
+
+/// What a commit group knows of its disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Nothing, or what it writes to must be opened anew: a pause closes it.
+    Unknown,
+    /// It takes everything.
+    Enough,
+    /// It stays open, for its readers too, and takes again what makes it larger once there is room for so many bytes of the path.
+    Lacking {
+        /// What was to be written.
+        path: PathBuf,
+        /// Bytes of that.
+        bytes: u64,
+    },
 }
 
 /// What a commit did.

@@ -21,6 +21,7 @@ use crate::graph::{Environment, Job, Plan};
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId};
 use crate::observe::{Connector, Control, ExplainedState, Explanation, Layout, Phase, Report, books};
 use crate::recovery::Program;
+use crate::sink::Room;
 use crate::snapshot::{Manifest, StateReaders, StoreError, fetch_newest};
 use crate::worker::attempt::{AttemptState, Failure};
 use crate::worker::groups::Groups;
@@ -28,7 +29,7 @@ use crate::worker::program::program_of;
 use crate::worker::recover::{ProgramHere, Recovered, recover};
 use crate::worker::restarts::Restarts;
 use crate::worker::restore::key_groups_of;
-use crate::worker::space::Space;
+use crate::worker::space::{NoRoom, Space};
 use crate::worker::thread::{BuildFn, Orders, Outcome, work};
 use crate::worker::watchdog::Watchdog;
 
@@ -69,10 +70,10 @@ fn run_through_pauses(build: BuildFn, options: &Options, control: &Control) -> R
     }
     let mut past = Past::default();
     loop {
-        // A pause closes everything, so that the log can be opened again: one that has met a full disk stays down.
+        // A pause closes here what couldn't stay open, so that it can be opened anew: a log whose sync failed, for one.
         let ended = Run::prepare(build.clone(), &watched, control).and_then(|run| {
             let run = Run { since, past: Mutex::new(std::mem::take(&mut past)), ..run };
-            let ended = run.attempts(waits.then_some(&space));
+            let ended = run.attempts(waits.then_some(&mut space));
             past = run.past.into_inner().unwrap_or_else(PoisonError::into_inner);
             ended
         });
@@ -84,7 +85,7 @@ fn run_through_pauses(build: BuildFn, options: &Options, control: &Control) -> R
             Err(error) => error,
         };
         match space.take().filter(|_| waits && may_be_a_full_disk(&error)) {
-            Some(room) => space.wait(&room, &error.to_string(), options)?,
+            Some(room) => space.wait(&room, &error.to_string(), options, &|| true)?,
             None => return Err(error),
         }
     }
@@ -188,8 +189,9 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// With `space`, an attempt that ended for lack of it ends this run of attempts, and isn't counted.
-    fn attempts(&self, space: Option<&Space>) -> Result<Report, RunError> {
+    /// With `space`, an attempt that ended for lack of it isn't counted: the next one waits for room. What can't stay open meanwhile ends
+    /// this run of attempts.
+    fn attempts(&self, mut space: Option<&mut Space>) -> Result<Report, RunError> {
         if self.options.guarantee.snapshots().is_none() {
             self.refuse_what_cannot_resume()?;
         }
@@ -198,8 +200,17 @@ impl<'a> Run<'a> {
                 Ok(report) => return Ok(report),
                 Err(failure) => failure,
             };
-            if matches!(&failure, Failure::Restart(_)) && space.is_some_and(Space::is_full) {
-                return Err(RunError::Fatal(failure.to_string()));
+            if let Some(space) = space.as_deref_mut()
+                && let Failure::Restart(last) | Failure::Fatal(last) = &failure
+            {
+                if let Some(room) = self.lack_of_room(space) {
+                    let is_ready = || self.groups.values().all(|group| group.room() == Room::Enough);
+                    space.wait(&room, last, self.options, &is_ready)?;
+                    continue;
+                }
+                if matches!(&failure, Failure::Restart(_)) && space.is_full() {
+                    return Err(RunError::Fatal(failure.to_string()));
+                }
             }
             let text = match failure {
                 Failure::Unwanted { sink } if self.has_one_output_and_no_promise() => {
@@ -227,6 +238,16 @@ impl<'a> Run<'a> {
             let backoff = self.options.restart_backoff.saturating_mul(1 << (failed - 1).min(16));
             self.options.platform.clock.sleep(backoff.min(BACKOFF_MAX));
         }
+    }
+
+    /// The write for lack of whose room the attempt ended, if that was it and everything that is written to can stay open.
+    fn lack_of_room(&self, space: &Space) -> Option<NoRoom> {
+        let rooms: Vec<Room> = self.groups.values().map(|group| group.room()).collect();
+        if rooms.is_empty() || rooms.contains(&Room::Unknown) {
+            return None;
+        }
+        let commits = self.control.progress().commits();
+        space.take().or_else(|| rooms.into_iter().find_map(|room| NoRoom::of(room, commits)))
     }
 
     /// Whether it harms nobody to end when its output isn't read any more: no other sink waits for the rest, and no checkpoint

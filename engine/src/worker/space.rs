@@ -3,8 +3,8 @@
 //! ```text
 //!   any write of the job that finds no room -> noted, with its path          whoever wrote it, log and connectors included
 //!   the attempt ends, and no checkpoint was committed since the note         -> the run is paused, the restart isn't counted
-//!   paused: everything is closed; a file as large as what is needed is tried from time to time, and removed
-//!   there is room                                                            -> everything is opened again, the next attempt
+//!   paused: everything is closed, or stays open for its readers where it can ([`CommitGroup::room`](crate::sink::CommitGroup::room)); a file as large as what is needed is tried from time to time, and removed
+//!   there is room                                                            -> what was closed is opened again, the next attempt
 //!   a stop, or longer than the options allow                                 -> RunError::NoSpace; what was committed is kept
 //! ```
 //!
@@ -19,11 +19,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cutwater_platform::room::is_lack_of_room;
-use cutwater_platform::{Clock, DirEntry, File, Files, Lock, Open};
+use cutwater_platform::{DirEntry, File, Files, Lock, Open};
 
 use crate::config::Options;
 use crate::error::RunError;
 use crate::observe::{Paused, Progress};
+use crate::sink::Room;
 
 /// The room that is asked for at least before the job goes on: an attempt alone needs some dozens of small files.
 const NEEDS_MIN_BYTES: u64 = 1 << 20;
@@ -77,6 +78,16 @@ impl Noted {
     }
 }
 
+impl NoRoom {
+    /// What a group lacks that has stayed open, if it is that.
+    pub(crate) fn of(room: Room, commits: u64) -> Option<NoRoom> {
+        match room {
+            Room::Lacking { path, bytes } => Some(NoRoom { path, bytes, commits }),
+            Room::Unknown | Room::Enough => None,
+        }
+    }
+}
+
 impl Space {
     /// Options whose files note what finds no room.
     pub(crate) fn watch(options: &Options, progress: Arc<Progress>) -> (Space, Options) {
@@ -101,11 +112,17 @@ impl Space {
         noted.filter(|note| note.commits == self.noted.progress.commits())
     }
 
-    /// Waits until there is room.
+    /// Waits until there is room, and what has stayed open `is_ready`.
     ///
     /// # Errors
     /// [`RunError::NoSpace`]: a stop was asked for, or the wait took longer than the options allow.
-    pub(crate) fn wait(&mut self, room: &NoRoom, last: &str, options: &Options) -> Result<(), RunError> {
+    pub(crate) fn wait(
+        &mut self,
+        room: &NoRoom,
+        last: &str,
+        options: &Options,
+        is_ready: &dyn Fn() -> bool,
+    ) -> Result<(), RunError> {
         let progress = self.noted.progress.clone();
         if progress.commits() != self.commits {
             (self.needs, self.waited, self.commits) = (0, Duration::ZERO, progress.commits());
@@ -117,7 +134,7 @@ impl Space {
         self.pauses += 1;
         let clock = options.platform.clock.as_ref();
         let since = clock.monotonic();
-        let result = self.wait_on(room, last, options, clock, &progress);
+        let result = self.wait_on(room, last, options, &progress, is_ready);
         let took = clock.monotonic().saturating_sub(since);
         (self.paused, self.waited) = (self.paused + took, self.waited + took);
         progress.paused(None);
@@ -132,9 +149,10 @@ impl Space {
         room: &NoRoom,
         last: &str,
         options: &Options,
-        clock: &dyn Clock,
         progress: &Progress,
+        is_ready: &dyn Fn() -> bool,
     ) -> Result<(), RunError> {
+        let clock = options.platform.clock.as_ref();
         let probe = probe_path(room, &options.dir);
         let since = clock.monotonic();
         let mut pause = WAIT_MIN;
@@ -149,7 +167,7 @@ impl Space {
                 }
                 clock.sleep(LOOK_EVERY.min(pause));
             }
-            if has_room(self.raw.as_ref(), &probe, self.needs) {
+            if has_room(self.raw.as_ref(), &probe, self.needs) && is_ready() {
                 return Ok(());
             }
             pause = (pause * 2).min(WAIT_MAX);

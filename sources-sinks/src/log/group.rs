@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cutwater_engine::error::SinkError;
 use cutwater_engine::id::{Attempt, JobId};
-use cutwater_engine::sink::{CommitGroup, Committed};
+use cutwater_engine::sink::{CommitGroup, Committed, Room};
 use cutwater_partition_log::{GroupProgress, Offset, OffsetCommit, OwnerId, TopicPartition, TxnId, TxnPhase};
 use cutwater_platform::CrashPoints;
 
@@ -144,6 +144,17 @@ impl CommitGroup for LogCommitGroup {
             return Ok(());
         }
         self.owner()?.forget(&decode_all(handles)?)
+    }
+
+    /// A log without room stays open and reads on; one that has stopped, or is behind a broker, is opened anew.
+    fn room(&self) -> Room {
+        let At::Here(log) = &self.log else { return Room::Unknown };
+        let status = log.status();
+        match (status.down, status.no_room) {
+            (Some(_), _) => Room::Unknown,
+            (None, Some(lack)) => Room::Lacking { path: lack.path, bytes: lack.bytes },
+            (None, None) => Room::Enough,
+        }
     }
 }
 
