@@ -10,9 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cutwater_platform::Platform;
-use timely::container::CapacityContainerBuilder;
-use timely::dataflow::channels::pact::{Exchange, ParallelizationContract, Pipeline};
-use timely::dataflow::operators::Concatenate;
+use timely::dataflow::channels::pact::{Exchange, ParallelizationContract};
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::operators::generic::{InputHandleCore, OutputBuilder};
 use timely::dataflow::{Scope, Stream as TimelyStream};
@@ -20,7 +18,7 @@ use timely::progress::operate::FrontierInterest;
 use timely::worker::Worker;
 
 use crate::barrier::{Barriers, Overtaker};
-use crate::checkpoint::{Counters, Permit};
+use crate::checkpoint::Counters;
 use crate::config::{GuaranteeKind, Limits, Snapshots};
 use crate::exchange::GroupAssignment;
 use crate::graph::OperatorSetup;
@@ -35,13 +33,14 @@ use crate::snapshot::{Chain, ChainLimits, SnapshotFiles, SnapshotOrigin};
 use crate::source::split::splits_of;
 use crate::source::{SourceDriver, SplitState, Waker};
 use crate::worker::attempt::{AttemptState, Failure};
-use crate::worker::control::{Committer, Coordinator, Janitor, Plane, Trigger};
+use crate::worker::control::Plane;
 use crate::worker::edge::{InEdge, KeyedPact, LocalPact, OutEdge};
 use crate::worker::frame::Frame;
 use crate::worker::instance::{FinalCounters, Instance};
 use crate::worker::merging::Merging;
 use crate::worker::offload::Offload;
 use crate::worker::place::{Alarm, Alarms};
+use crate::worker::plane::{control_plane, trigger};
 use crate::worker::ports::{Ack, AckOutput, EdgeOutput, Ports};
 use crate::worker::program::adopt;
 use crate::worker::replay::Port;
@@ -192,8 +191,8 @@ pub(crate) fn build(worker: &mut Worker, made: Vec<Made>, parts: &Parts) {
 }
 
 type Frames<'s> = TimelyStream<'s, u64, Frame>;
-type BarrierStream<'s> = TimelyStream<'s, u64, Vec<(u64, u64)>>;
-type Acks<'s> = TimelyStream<'s, u64, Vec<Ack>>;
+pub(super) type BarrierStream<'s> = TimelyStream<'s, u64, Vec<(u64, u64)>>;
+pub(super) type Acks<'s> = TimelyStream<'s, u64, Vec<Ack>>;
 
 /// An output port that nobody reads yet.
 struct OpenPort<'s> {
@@ -505,109 +504,8 @@ fn connect<'s>(
 }
 
 /// A waker for the operator at `address`, to be called from any thread. Made on the worker's own thread, as timely asks.
-fn activating(scope: Scope<'_, u64>, address: &Rc<[usize]>) -> Waker {
+pub(super) fn activating(scope: Scope<'_, u64>, address: &Rc<[usize]>) -> Waker {
     let activator = scope.worker().sync_activator_for(address.to_vec());
     // The worker may be gone: then there is nobody to wake.
     Waker::new(move || _ = activator.activate())
-}
-
-fn trigger<'s>(scope: Scope<'s, u64>, parts: &Parts) -> BarrierStream<'s> {
-    let mut builder = OperatorBuilder::new("trigger".to_string(), scope);
-    let address = builder.operator_info().address;
-    let (output, stream) = builder.new_output::<Vec<(u64, u64)>>();
-    let mut output = OutputBuilder::<u64, CapacityContainerBuilder<Vec<(u64, u64)>>>::from(output);
-    if parts.plane.is_some() {
-        parts.progress.on_stop(activating(scope, &address));
-    }
-    let activator = Alarm::new(scope.activator_for(address), parts.alarms.clone());
-    let (plane, attempt) = (parts.plane.clone(), parts.attempt.clone());
-    let workers = u64::from(parts.assignment.workers().get());
-    builder.build(move |mut capabilities| {
-        let capability = capabilities.pop().expect("one output, one capability");
-        let mut trigger = plane.map(|plane| Trigger::new(plane, capability, activator));
-        move |_| {
-            if attempt.is_over() {
-                return;
-            }
-            let Some(trigger) = &mut trigger else { return };
-            let mut output = output.activate();
-            let step = trigger.step(|capability, n| {
-                output.session(capability).give_iterator((0..workers).map(|worker| (worker, n.0)));
-            });
-            if let Err(failure) = step {
-                attempt.fail(failure);
-            }
-        }
-    });
-    stream
-}
-
-fn control_plane<'s>(scope: Scope<'s, u64>, parts: &Parts, acks: Vec<Acks<'s>>) {
-    let acks = scope.concatenate(acks);
-    let attempt = parts.attempt.clone();
-
-    let mut builder = OperatorBuilder::new("coordinator".to_string(), scope);
-    let address = builder.operator_info().address;
-    let mut input = builder.new_input(acks, Exchange::new(|_: &Ack| 0));
-    builder.set_notify_for(0, FrontierInterest::Always);
-    let (output, permits) = builder.new_output::<Vec<Permit>>();
-    let mut output = OutputBuilder::<u64, CapacityContainerBuilder<Vec<Permit>>>::from(output);
-    let mut coordinator = parts.plane.clone().map(|plane| Coordinator::new(plane, activating(scope, &address)));
-    let over = attempt.clone();
-    builder.build(move |_| {
-        move |frontiers| {
-            let Some(coordinator) = coordinator.as_mut().filter(|_| !over.is_over()) else { return };
-            input.for_each(|capability, acks| {
-                let keep = || capability.retain_least(0).expect("an ack has a time");
-                coordinator.acks(acks.drain(..), keep);
-            });
-            let frontier = frontiers[0].frontier().first().copied();
-            let mut output = output.activate();
-            let step = coordinator.step(frontier, |capability, permit| output.session(capability).give(permit));
-            if let Err(failure) = step {
-                over.fail(failure);
-            }
-        }
-    });
-
-    let mut builder = OperatorBuilder::new("committer".to_string(), scope);
-    let address = builder.operator_info().address;
-    let mut input = builder.new_input(permits, Pipeline);
-    builder.set_notify_for(0, FrontierInterest::Never);
-    let (output, committed) = builder.new_output::<Vec<u64>>();
-    let mut output = OutputBuilder::<u64, CapacityContainerBuilder<Vec<u64>>>::from(output);
-    let mut committer = parts.plane.clone().map(|plane| Committer::new(plane, activating(scope, &address)));
-    let over = attempt.clone();
-    builder.build(move |_| {
-        move |_| {
-            let Some(committer) = committer.as_mut().filter(|_| !over.is_over()) else { return };
-            input.for_each(|capability, permits| {
-                for permit in permits.drain(..) {
-                    committer.permit(permit, capability.retain_least(0).expect("a permit has a time"));
-                }
-            });
-            let mut output = output.activate();
-            let step = committer.step(|capability, n| output.session(capability).give(n.0));
-            if let Err(failure) = step {
-                over.fail(failure);
-            }
-        }
-    });
-
-    let mut builder = OperatorBuilder::new("janitor".to_string(), scope);
-    let address = builder.operator_info().address;
-    let mut input = builder.new_input(committed, Pipeline);
-    builder.set_notify_for(0, FrontierInterest::Never);
-    let mut janitor = parts.plane.clone().map(|plane| Janitor::new(plane, &activating(scope, &address)));
-    builder.build_reschedule(move |_| {
-        move |_| {
-            let Some(janitor) = janitor.as_mut().filter(|_| !attempt.is_over()) else { return false };
-            input.for_each(|_, committed| committed.drain(..).for_each(|n| janitor.committed(CheckpointId(n))));
-            if let Err(failure) = janitor.step() {
-                attempt.fail(failure);
-            }
-            // Timely would let the dataflow end when the last commit has come in, but not yet been recorded.
-            janitor.is_busy()
-        }
-    });
 }

@@ -12,7 +12,7 @@
 //!   replay     the records in flight that an instance gets back
 //!   instance, source, ports, snapshotting       one operator instance at run time
 //!   edge, frame                                 what travels between instances, and credit on its way back
-//!   control                                     trigger, coordinator, committer, janitor
+//!   control    trigger, coordinator, committer, janitor                    plane      the same as timely operators
 //!   groups     commit groups, and what they are told of sources
 //!   offload    the I/O threads                  attempt    what ends an attempt
 //!   place      a worker among others: on a thread of its own, or taking turns in a simulation
@@ -32,6 +32,7 @@ mod merging;
 mod offload;
 mod outlook;
 mod place;
+mod plane;
 mod ports;
 mod program;
 mod recover;
