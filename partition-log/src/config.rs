@@ -54,7 +54,7 @@ pub struct LogLimits {
     /// Segment bytes of a partition that are written before the system is told to begin their write-back: in small pieces
     /// all the time it never stalls the log's own syncs, and the log's checkpoint finds little left to sync.
     pub write_back_bytes: u64,
-    /// Segment and index files open at once.
+    /// Segment and index files open at once. A segment that long runs are written to takes two descriptors.
     pub open_files_max: usize,
     /// Topics.
     pub topics_max: usize,

@@ -46,7 +46,8 @@ impl Readers {
     }
 }
 
-/// Writes a run at `position`: its whole blocks past the cache, by way of `staging`, whose memory is used again.
+/// Writes a run at `position`: its whole blocks past the cache, by way of `staging`, whose memory is used again. `between` is called
+/// when all but the end of it is written.
 ///
 /// # Errors
 /// The system's; a part may have been written.
@@ -55,6 +56,7 @@ pub(super) fn write_past_cache(
     batches: &[IoSlice<'_>],
     position: u64,
     staging: &mut AlignedBuf,
+    between: impl FnOnce(),
 ) -> io::Result<()> {
     let mut run = Run { slices: batches, within: 0 };
     let (head, mut blocks) = divide(position, batches.iter().map(|batch| batch.len()).sum());
@@ -70,6 +72,7 @@ pub(super) fn write_past_cache(
         at += piece as u64;
         blocks -= piece;
     }
+    between();
     file.write_all_vectored_at(&run.take(usize::MAX), at)
 }
 
@@ -176,7 +179,7 @@ mod tests {
                         rest = behind;
                     }
                     let position = expected.len() as u64;
-                    write_past_cache(&file, &slices, position, &mut staging).expect("written");
+                    write_past_cache(&file, &slices, position, &mut staging, || {}).expect("written");
                     expected.extend_from_slice(&bytes);
                 }
                 let mut back = vec![0; file.len().expect("a length") as usize];

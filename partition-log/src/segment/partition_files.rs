@@ -194,7 +194,8 @@ impl PartitionFiles {
         let past_cache = self.readers.allow_past_cache(bytes);
         let written = if past_cache {
             let mut staging = self.open.staging.lock().unwrap_or_else(PoisonError::into_inner);
-            write_past_cache(handle.for_writing(), batches, end.segment_position, &mut staging)
+            let between = || self.open.crash.reach("segment.blocks-written");
+            write_past_cache(handle.for_writing(), batches, end.segment_position, &mut staging, between)
         } else {
             handle.for_writing().write_all_vectored_at(batches, end.segment_position)
         };
