@@ -212,7 +212,7 @@ fn before_a_client_is_known_its_frames_are_small_and_its_time_is_short() {
 #[test]
 fn what_the_command_line_changes_is_in_force_within_seconds() {
     let guarded = guarded_with(false, BrokerLimits::default());
-    let mut before = guarded.client("alice");
+    let [mut alice, mut bob, mut admin] = ["alice", "bob", "admin"].map(|user| guarded.client(user));
     guarded.users.set_password("alice", b"another").expect("kept");
     assert!(guarded.users.remove("bob").expect("kept") && !guarded.users.remove("bob").expect("read"));
     let clock = SystemClock::new();
@@ -222,7 +222,12 @@ fn what_the_command_line_changes_is_in_force_within_seconds() {
     }
     assert_eq!(guarded.stranger().login("alice", "alice's password"), FAILED);
     assert_eq!(guarded.stranger().login("bob", "bob's password"), FAILED);
-    before.ask(9, MetadataRequest::default());
+    // Who couldn't come in as what it is any more is let go with its next request, and nobody else.
+    for gone in [&mut alice, &mut bob] {
+        gone.send(9, &MetadataRequest::default());
+        assert!(gone.frame().is_none());
+    }
+    admin.ask(9, MetadataRequest::default());
     assert_eq!(guarded.users.names(), ["admin", "alice"]);
 }
 

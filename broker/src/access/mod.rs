@@ -80,6 +80,11 @@ impl Access {
         self.store.as_ref().map(Store::book).unwrap_or_default()
     }
 
+    /// Rises with each change of users or rights.
+    pub(crate) fn version(&self) -> u64 {
+        self.store.as_ref().map_or(0, Store::number)
+    }
+
     /// Whether somebody may do something: the one question that all handlers ask.
     pub(crate) fn allowed(&self, who: &Who<'_>, operation: Operation, kind: Kind, name: &str) -> bool {
         !self.authorize

@@ -177,6 +177,11 @@ impl Exchange {
         (Exchange { mechanism, header, first_bare, server_first, nonce, credential }, message)
     }
 
+    /// What the client must know the password of.
+    pub(crate) fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
     /// Judges the client's last message; the answer proves to the client that this is the server it knows.
     pub(crate) fn finish(self, message: &[u8]) -> Result<Vec<u8>, ScramError> {
         let bad = ScramError::Malformed;

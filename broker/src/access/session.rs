@@ -13,7 +13,7 @@ use kafka_protocol::messages::ApiKey;
 
 use super::book::Book;
 use super::credential;
-use super::scram::{ClientFirst, Exchange, Mechanism, ScramError};
+use super::scram::{ClientFirst, Credential, Exchange, Mechanism, ScramError};
 
 /// What is asked for before a connection is known.
 const OPEN_TO_ALL: [ApiKey; 3] = [ApiKey::ApiVersions, ApiKey::SaslHandshake, ApiKey::SaslAuthenticate];
@@ -37,7 +37,12 @@ enum State {
         user: String,
         exchange: Box<Exchange>,
     },
-    Known(String),
+    Known {
+        mechanism: Mechanism,
+        user: String,
+        /// What it was proved by.
+        credential: Credential,
+    },
     Failed,
 }
 
@@ -70,7 +75,7 @@ impl Session {
     /// Whether a request of this kind is answered now.
     pub(crate) fn admits(&self, api: ApiKey) -> bool {
         match self.state {
-            State::NotAsked | State::Known(_) => true,
+            State::NotAsked | State::Known { .. } => true,
             State::Failed => false,
             _ => OPEN_TO_ALL.contains(&api),
         }
@@ -83,7 +88,7 @@ impl Session {
 
     /// Whether nothing is left to be proved.
     pub(crate) fn is_through(&self) -> bool {
-        matches!(self.state, State::NotAsked | State::Known(_))
+        matches!(self.state, State::NotAsked | State::Known { .. })
     }
 
     /// Whether the connection must be closed.
@@ -94,8 +99,18 @@ impl Session {
     /// Who it is, if it has proved it.
     pub(crate) fn user(&self) -> Option<&str> {
         match &self.state {
-            State::Known(user) => Some(user),
+            State::Known { user, .. } => Some(user),
             _ => None,
+        }
+    }
+
+    /// Whether what was proved would be proved today: its user is there, with the same password.
+    pub(crate) fn still_holds(&self, book: &Book) -> bool {
+        match &self.state {
+            State::Known { mechanism, user, credential } => {
+                book.users.get(user).and_then(|credentials| credentials.get(mechanism)) == Some(credential)
+            }
+            _ => true,
         }
     }
 
@@ -126,14 +141,17 @@ impl Session {
                     Said::Next(answer)
                 }
             },
-            State::Challenged { mechanism, user, exchange } => match exchange.finish(message) {
-                Err(why) => Said::Wrong { mechanism, user, why },
-                Ok(answer) => {
-                    self.state = State::Known(user);
-                    Said::Done(answer)
+            State::Challenged { mechanism, user, exchange } => {
+                let credential = exchange.credential().clone();
+                match exchange.finish(message) {
+                    Err(why) => Said::Wrong { mechanism, user, why },
+                    Ok(answer) => {
+                        self.state = State::Known { mechanism, user, credential };
+                        Said::Done(answer)
+                    }
                 }
-            },
-            other @ (State::NotAsked | State::Known(_)) => {
+            }
+            other @ (State::NotAsked | State::Known { .. }) => {
                 self.state = other;
                 Said::OutOfTurn
             }
@@ -179,6 +197,23 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn what_was_proved_holds_while_the_user_has_that_password() {
+        let mut session = Session::new(true);
+        assert!(session.still_holds(&some()), "nothing was proved yet");
+        session.choose("SCRAM-SHA-512", false).expect("served");
+        exchange(&mut session, Mechanism::Sha512, "alice", "alice");
+        assert!(session.still_holds(&some()));
+        let mut changed = some();
+        let credentials = changed.users.get_mut("alice").expect("she is there");
+        let other = Credential::of_password(Mechanism::Sha512, b"another", b"salt".to_vec(), 4096);
+        credentials.insert(Mechanism::Sha512, other);
+        assert!(!session.still_holds(&changed), "another password");
+        changed.users.remove("alice");
+        assert!(!session.still_holds(&changed), "removed");
+        assert!(Session::new(false).still_holds(&changed), "where nobody asks");
     }
 
     /// All sequences of three steps of whatever kind: only choose, first, last leads to a known user, and before that nothing but

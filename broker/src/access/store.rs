@@ -6,6 +6,7 @@
 //! Older versions are removed behind that.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use cutwater_platform::{IoContext, IoError, Platform};
@@ -49,6 +50,8 @@ pub(crate) struct Store {
     dir: PathBuf,
     /// The version that is in force, and its number; 0 if there is none yet.
     now: RwLock<(u64, Arc<Book>)>,
+    /// That number once more, to be looked at with each request.
+    number: AtomicU64,
     /// One change at a time in this process.
     changing: Mutex<()>,
 }
@@ -68,6 +71,7 @@ impl Store {
             platform: platform.clone(),
             dir: data.join(DIR),
             now: RwLock::default(),
+            number: AtomicU64::new(0),
             changing: Mutex::default(),
         };
         let empty = Book { secret: random_secret(platform), ..Book::default() };
@@ -78,11 +82,17 @@ impl Store {
 
     fn put(&self, number: u64, book: Book) {
         *self.now.write().expect("no panic under this lock") = (number, Arc::new(book));
+        self.number.store(number, Ordering::Release);
     }
 
     /// What is in force.
     pub(crate) fn book(&self) -> Arc<Book> {
         self.now.read().expect("no panic under this lock").1.clone()
+    }
+
+    /// The number of the version in force: it rises with each change.
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
     }
 
     fn path(&self, number: u64) -> PathBuf {

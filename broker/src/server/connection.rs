@@ -178,6 +178,7 @@ impl Reader {
         let proved = self.service.now() + limits.authentication;
         let mut patience = limits.first_byte;
         let mut known = false;
+        let mut version = self.service.access.version();
         loop {
             known = known || self.look();
             let (patience, limit) = match known {
@@ -193,6 +194,12 @@ impl Reader {
                 self.unproved(failures::SASL, "late");
             }
             let (frame, share) = framed?;
+            if known && self.service.access.version() != version {
+                version = self.service.access.version();
+                if !self.caller.session().still_holds(&self.service.access.book()) {
+                    return Err(Ending::Refused("its user was removed, or has another password now".to_string()));
+                }
+            }
             let (bytes, now) = (SIZE_BYTES + frame.len(), self.service.now());
             let counters = &self.service.counters;
             if !known && self.caller.session().expects_bare() {
