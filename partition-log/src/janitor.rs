@@ -418,6 +418,11 @@ impl Task for Janitor {
                 self.pass = None;
                 Step::Again
             }
+            // A full disk: the next pass is in time.
+            Err(_) if shared.lock().check().is_ok() => {
+                self.pass = None;
+                Step::Wait(REST)
+            }
             // The log is down.
             Err(_) => Step::Done,
         }

@@ -22,6 +22,7 @@ use crate::room::{NoRoom, Who};
 use crate::segment::SegmentError;
 use crate::status;
 use crate::topic::TopicPartition;
+use crate::wal::group::stopped;
 
 /// How long what is durable may gather before it goes into the segments: many small batches make one write.
 const GATHER: Duration = Duration::from_millis(50);
@@ -241,8 +242,7 @@ impl Materialiser {
     /// What is held is left to the next open.
     fn let_go(&mut self) {
         if let Some(work) = self.held.take() {
-            let unknown = OutcomeUnknown { reason: "the log has stopped".to_string() };
-            work.image.iter().for_each(|(_, image)| image.fail(&unknown));
+            work.image.iter().for_each(|(_, image)| image.fail(&stopped()));
             self.shared.backlog.done(work.bytes, work.image.is_some());
         }
     }

@@ -501,6 +501,50 @@ fn a_log_is_opened_on_a_full_disk_with_what_an_earlier_life_has_put_by() {
     }
 }
 
+#[test]
+fn a_log_that_is_closed_on_a_full_disk_says_so_and_the_next_open_has_everything_acknowledged() {
+    for (seed, copies) in [(6, false), (8, true)] {
+        let mut life = Life::new(seed).expect("opened");
+        for _ in 0..20 {
+            life.append().expect("sound");
+        }
+        life.sim.disk().set_overwrites_need_room(copies);
+        life.fill(0);
+        while life.log.status().no_room.is_none() {
+            life.append().expect("sound");
+        }
+        let error = life.log.close().expect_err("there was no room").to_string();
+        assert!(error.contains("what was acknowledged is safe"), "{error}");
+        life.check_after(&life.sim.kill(), "closed without room");
+    }
+}
+
+#[test]
+fn the_janitor_touches_nothing_while_not_a_frame_can_be_written_and_works_again_with_room() {
+    let sim = SimPlatform::new(9);
+    let limits = LogLimits { reserve_bytes: 0, ..LogLimits::tiny() };
+    let log = Log::open(&sim.platform(), Path::new(DIR), with(limits)).expect("opened");
+    let topic = log.create_topic("t", 1).expect("created");
+    let producer = log.producer().expect("given");
+    for _ in 0..20 {
+        let ticket = producer.append(topic, 0, &mut batch(&["z".repeat(3_000)])).expect("accepted");
+        ticket.wait().expect("durable");
+    }
+    sim.inline().expect("nothing runs by itself").run_until_idle();
+    log.delete_records(TopicPartition::new(topic, 0), None).expect("deleted");
+    sim.disk().set_overwrites_need_room(true);
+    sim.disk().set_capacity_bytes(sim.disk().used_bytes());
+    let ticket = producer.append(topic, 0, &mut batch(&["held".to_string()])).expect("accepted");
+    assert!(matches!(ticket.wait(), Err(AppendError::OutcomeUnknown(_))));
+    let tidied = log.tidy(WallTime(0)).expect("nothing to do now");
+    assert_eq!((tidied.segments_removed, tidied.failed.len()), (0, 0), "{tidied:?}");
+    sim.disk().set_capacity_bytes(None);
+    let tidied = log.tidy(WallTime(0)).expect("there is room");
+    assert!(tidied.segments_removed > 0, "{tidied:?}");
+    let mut reader = log.consumer(topic, 0, Offset(20), Isolation::ReadUncommitted).expect("exists");
+    assert_eq!(reader.poll(1 << 20).expect("readable").records_at_most(), 1, "what was held is there");
+}
+
 /// On real disks the error may come with the sync: what is on the disk is unknown then, and the log stops as ever.
 #[test]
 fn a_sync_that_finds_no_room_stops_the_log() {

@@ -142,6 +142,9 @@ impl Log {
             core.take_down(Down::Closed, None);
             core.push_image(Some(done.clone()));
         }
+        // What a full disk holds up is tried once more, and then no longer.
+        shared.wake_materialiser();
+        shared.wake_writer();
         let answer = self.inner.wait(&done);
         self.inner.stop();
         answer.map_err(|unknown| CloseError::Poisoned { reason: unknown.reason })

@@ -126,6 +126,10 @@ impl Shared {
     }
 
     fn make_durable(&self, wal: &mut Wal) -> Result<Made, IoError> {
+        if wal.held.is_some() && self.lock().is_poisoned() {
+            wal.let_go(&stopped());
+            return Ok(Made::Nothing);
+        }
         if let Some(group) = wal.held.take() {
             return self.write(wal, group);
         }
@@ -227,6 +231,11 @@ impl Shared {
             }
         }
     }
+}
+
+/// What those hear who wait for a write that a log which has stopped doesn't try again.
+pub(crate) fn stopped() -> OutcomeUnknown {
+    OutcomeUnknown { reason: "the log has stopped".to_string() }
 }
 
 /// What a write has come to.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use cutwater_platform::{Step, Task};
 
-use super::group::Progress;
+use super::group::{Progress, stopped};
 use crate::accept::{Lead, Shared, Waiter};
 use crate::held::RETRY;
 use crate::room::Who;
@@ -70,6 +70,8 @@ impl Writer {
     fn decide(&mut self) -> Option<Step> {
         let mut core = self.shared.lock();
         if core.stop || core.is_poisoned() {
+            drop(core);
+            self.shared.wal().let_go(&stopped());
             return Some(Step::Done);
         }
         core.lingering = false;
