@@ -155,14 +155,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(fetch_newest(&OsFiles::new(), dir.path()), 0, "no store");
         store(dir.path(), K);
-        let manifest = dir
-            .path()
-            .join(MANIFESTS)
-            .join(ManifestName { checkpoint: CheckpointId(1), attempt: Attempt(1) }.manifest_file());
-        let state: Vec<_> = std::fs::read_dir(dir.path().join(STATE)).unwrap().map(|e| e.unwrap().path()).collect();
-        std::fs::remove_file(&state[0]).unwrap();
-        assert_eq!(fetch_newest(&OsFiles::new(), dir.path()), 0, "no state file");
-        std::fs::write(&manifest, b"not a manifest").unwrap();
-        assert_eq!(fetch_newest(&OsFiles::new(), dir.path()), 0, "no manifest");
+        let (files, state) = (OsFiles::new(), dir.path().join(STATE));
+        let name = &files.read_dir(&state).unwrap()[0].name;
+        files.remove_file(&state.join(name)).unwrap();
+        assert_eq!(fetch_newest(&files, dir.path()), 0, "no state file");
+        let manifest = ManifestName { checkpoint: CheckpointId(1), attempt: Attempt(1) }.manifest_file();
+        let manifest = files.open(&dir.path().join(MANIFESTS).join(manifest), Open::Write).unwrap();
+        manifest.write_all_at(b"not a manifest", 0).unwrap();
+        assert_eq!(fetch_newest(&files, dir.path()), 0, "no manifest");
     }
 }
