@@ -86,14 +86,21 @@ pub fn most_memory_for_frame(bytes: usize) -> usize {
     wire::cost::BYTES_ALWAYS + bytes * wire::cost::BYTES_PER_BYTE
 }
 
-/// Has what is kept of a group's members read; whether it is such. For fuzzing.
+/// Has what is kept of a group's members, by either protocol, read; whether it is such. For fuzzing.
 #[doc(hidden)]
 pub fn look_at_membership(bytes: &[u8]) -> bool {
-    group::stored::read(bytes, std::time::Duration::ZERO).is_some()
+    use group::consumer::stored as newer;
+    let zero = std::time::Duration::ZERO;
+    let consumer = newer::read(bytes, zero, zero);
+    if let Some(group) = &consumer {
+        let again = newer::read(&newer::write(group), zero, zero);
+        assert_eq!(again.as_ref(), Some(group), "what was read is read again when it is written");
+    }
+    consumer.is_some() || group::stored::read(bytes, zero).is_some()
 }
 
 /// The most memory that this may take. For fuzzing.
 #[doc(hidden)]
 pub fn most_memory_for_membership(bytes: usize) -> usize {
-    group::stored::most_memory(bytes)
+    group::stored::most_memory(bytes).max(group::consumer::stored::most_memory(bytes))
 }

@@ -64,13 +64,33 @@ public final class Requests {
         return null;
     }
 
+    /** The same, of a request told by its fields. */
+    AbstractResponse say(String what, String connection, int version, ApiKeys key, String fields) { return say(what, connection, version, key, Make.request(key, fields)); }
+
+    /** Makes a topic, and waits until it is known; settings are names and values by turns. */
+    void create(String name, int partitions, String... settings) throws Exception {
+        var configs = new StringBuilder();
+        for (int i = 0; i < settings.length; i += 2) configs.append("{name: '").append(settings[i]).append("', value: '").append(settings[i + 1]).append("'},");
+        if (settings.length > 0) configs.setLength(configs.length() - 1);
+        ask("quiet", (short) 4, ApiKeys.CREATE_TOPICS, Make.request(ApiKeys.CREATE_TOPICS, "{timeoutMs: 10000, topics: [{name: '" + name + "', numPartitions: " + partitions + ", replicationFactor: 1, configs: [" + configs + "]}]}"));
+        while (topicId(name) == null) Thread.sleep(20);
+    }
+
+    /** The id of a topic, if it is there and has a leader. */
+    String topicId(String name) throws IOException {
+        var metadata = (MetadataResponse) ask("quiet", (short) 12, ApiKeys.METADATA, Make.request(ApiKeys.METADATA, "{topics: [{name: '" + name + "'}], allowAutoTopicCreation: false}"));
+        for (var topic : metadata.data().topics()) if (topic.errorCode() == 0 && topic.partitions().stream().allMatch(p -> p.leaderId() >= 0)) return topic.topicId().toString();
+        return null;
+    }
+
     private String show(AbstractResponse answer) {
         if (answer instanceof FetchResponse fetch) {
-            StringBuilder shown = new StringBuilder("error=" + fetch.data().errorCode());
+            StringBuilder shown = new StringBuilder("error=" + fetch.data().errorCode() + (fetch.data().sessionId() == 0 ? "" : " session"));
             for (var t : fetch.data().responses()) for (var p : t.partitions()) {
-                shown.append(" [").append(p.partitionIndex()).append(" error=").append(p.errorCode()).append(" hw=").append(p.highWatermark()).append(" lso=").append(p.lastStableOffset())
-                    .append(" start=").append(p.logStartOffset()).append(" aborted=");
-                if (p.abortedTransactions() == null) shown.append("null");
+                shown.append(" [").append(t.topic()).append(t.topic().isEmpty() ? "" : "-").append(p.partitionIndex()).append(" error=").append(p.errorCode()).append(" hw=").append(p.highWatermark()).append(" lso=").append(p.lastStableOffset())
+                    .append(" start=").append(p.logStartOffset()).append(p.divergingEpoch().epoch() < 0 ? "" : " diverging=" + p.divergingEpoch().epoch() + "/" + p.divergingEpoch().endOffset()).append(" aborted=");
+                // Beside an error Kafka has an empty list of them now, none then.
+                if (p.abortedTransactions() == null) { if (p.errorCode() == 0) shown.append("null"); }
                 else for (var a : p.abortedTransactions()) shown.append('(').append(name(a.producerId())).append(" from ").append(a.firstOffset()).append(')');
                 var records = (Records) p.records();
                 if (records != null) for (RecordBatch batch : records.batches()) {
@@ -84,18 +104,47 @@ public final class Requests {
             }
             return shown.toString();
         }
+        if (answer instanceof ProduceResponse produced) {
+            StringBuilder shown = new StringBuilder();
+            for (var t : produced.data().responses()) for (var p : t.partitionResponses()) {
+                shown.append('[').append(t.name()).append('-').append(p.index()).append(" error=").append(p.errorCode()).append(" base=").append(p.baseOffset());
+                if (p.errorCode() == 0) shown.append(" start=").append(p.logStartOffset());
+                for (var e : p.recordErrors()) shown.append(" bad=").append(e.batchIndex());
+                if (p.currentLeader().leaderId() >= 0) shown.append(" leader=").append(p.currentLeader());
+                shown.append(']');
+            }
+            return shown.toString();
+        }
+        // Kafka gives much in the order of hash tables.
+        if (answer instanceof ListOffsetsResponse offsets) offsets.data().topics().forEach(t -> t.partitions().sort(Comparator.comparingInt(ListOffsetsResponseData.ListOffsetsPartitionResponse::partitionIndex)));
+        if (answer instanceof OffsetCommitResponse done) done.data().topics().forEach(t -> t.partitions().sort(Comparator.comparingInt(OffsetCommitResponseData.OffsetCommitResponsePartition::partitionIndex)));
+        if (answer instanceof ListTransactionsResponse listed) listed.data().transactionStates().sort(Comparator.comparing(ListTransactionsResponseData.TransactionState::transactionalId));
+        if (answer instanceof DescribeConfigsResponse told) told.data().results().forEach(r -> r.configs().sort(Comparator.comparing(DescribeConfigsResponseData.DescribeConfigsResourceResult::name)));
+        if (answer instanceof DescribeAclsResponse told) told.data().resources().sort(Comparator.comparing(Object::toString));
+        if (answer instanceof DeleteAclsResponse done) done.data().filterResults().forEach(f -> f.matchingAcls().sort(Comparator.comparing(Object::toString)));
+        if (answer instanceof OffsetFetchResponse told) told.data().groups().forEach(g -> g.topics().sort(Comparator.comparing(OffsetFetchResponseData.OffsetFetchResponseTopics::name)));
         // Kafka gives a topic's partitions in the order of a hash table.
         if (answer instanceof MetadataResponse metadata) metadata.data().topics().forEach(t -> t.partitions().sort(Comparator.comparingInt(MetadataResponseData.MetadataResponsePartition::partitionIndex)));
         if (answer instanceof ConsumerGroupHeartbeatResponse beat && beat.data().assignment() != null) beat.data().assignment().topicPartitions().forEach(t -> Collections.sort(t.partitions()));
-        String text = answer.data().toString();
+        // Collections that are hash tables themselves.
+        String text = sorted(sorted(answer.data().toString(), "OffsetDeleteResponsePartition"), "Deletable(?:Topic|Group)Result");
         text = replace(text, "producerId=(-?\\d+)", m -> "producerId=" + name(Long.parseLong(m)));
         text = replace(text, "topicId=([\\w-]+)", m -> "topicId=" + (m.equals("AAAAAAAAAAAAAAAAAAAAAA") ? "zero" : "some"));
         text = replace(text, "memberId='?([\\w-]*)'?", m -> "memberId=" + (m.isEmpty() ? "empty" : "some"));
         text = replace(text, "leader='([\\w-]*)'", m -> "leader=" + (m.isEmpty() ? "empty" : "some"));
-        text = replace(text, "(?:heartbeatIntervalMs|port|logAppendTimeMs|lastTimestamp|transactionStartTimeMs|coordinatorEpoch|throttleTimeMs)=(-?\\d+)", m -> "(-)");
-        text = replace(text, "(?:[eE]rrorMessage|clusterId|transactionalId|host)=('.*?'|null)(?=, \\w+=|[)])", m -> "(-)");
+        text = replace(text, "(?:[eE]rrorMessage|clusterId|transactionalId|host)=('.*?'|null)(?=, \\w+=|[)][,\\])])", m -> "(-)");
+        text = replace(text, "(?:heartbeatIntervalMs|port|lastTimestamp|transactionStartTimeMs|coordinatorEpoch|throttleTimeMs)=(-?\\d+)", m -> "(-)");
         text = replace(text, "timestamp=(\\d+)", m -> "timestamp=" + (Long.parseLong(m) - BASE));
         return text;
+    }
+
+    /** Elements of that name, which have no lists in them, in their order as text. */
+    private static String sorted(String text, String element) {
+        return Pattern.compile("\\[(" + element + "\\([^()]*\\)(?:, )?)+\\]").matcher(text).replaceAll(m -> {
+            var all = new ArrayList<>(List.of(m.group().substring(1, m.group().length() - 1).split("(?<=\\)), ")));
+            Collections.sort(all);
+            return Matcher.quoteReplacement(all.toString());
+        });
     }
 
     private static byte[] bytes(ByteBuffer of) { byte[] b = new byte[of == null ? 0 : of.remaining()]; if (of != null) of.duplicate().get(b); return b; }
@@ -308,6 +357,10 @@ public final class Requests {
         say("below the start", "a", 11, ApiKeys.FETCH, fetch(T, 1, 3, false));
         say("earliest now", "a", 7, ApiKeys.LIST_OFFSETS, offsets(T, 1, -2, false));
         consumerGroups();
+        new Reads(this).script();
+        new Refused(this).script();
+        new Members(this).script();
+        new Admin(this).script();
     }
 
     // --- consumer groups by KIP-848 ---

@@ -7,30 +7,36 @@ use kafka_protocol::messages::{
     ListPartitionReassignmentsResponse,
 };
 
-use super::Call;
+use super::operations::UNASKED;
+use super::{Call, operations};
 use crate::access::acl::Operation;
 use crate::errors::{NONE, text};
 use crate::service::NODE;
 
-const NO_OPERATIONS: i32 = i32::MIN;
-/// Brokers, not controllers.
+/// Kinds of endpoints.
 const BROKERS: i8 = 1;
+const CONTROLLERS: i8 = 2;
 
 pub(super) fn describe(call: &Call<'_>, request: DescribeClusterRequest) -> DescribeClusterResponse {
     let service = call.service;
     if call.version() >= 1 && request.endpoint_type != BROKERS {
-        let code = ResponseError::UnsupportedEndpointType.code();
-        return DescribeClusterResponse::default().with_error_code(code);
+        let error = match request.endpoint_type {
+            CONTROLLERS => ResponseError::MismatchedEndpointType,
+            _ => ResponseError::UnsupportedEndpointType,
+        };
+        return DescribeClusterResponse::default().with_error_code(error.code());
     }
     let broker = DescribeClusterBroker::default()
         .with_broker_id(NODE)
         .with_host(text(call.caller.host.clone()))
         .with_port(call.caller.port.into());
+    let asked = request.include_cluster_authorized_operations;
+    let allowed = if asked { operations::of_cluster(call) } else { UNASKED };
     DescribeClusterResponse::default()
         .with_cluster_id(service.cluster_id())
         .with_controller_id(NODE)
         .with_brokers(vec![broker])
-        .with_cluster_authorized_operations(NO_OPERATIONS)
+        .with_cluster_authorized_operations(allowed)
 }
 
 /// One server has nobody to move a partition to.

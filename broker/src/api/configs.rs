@@ -4,9 +4,10 @@
 //! have one value only, or say what holds anyway. Only names and values that Kafka knows are taken, so that a mistyped one is
 //! heard of. Those of the server can be read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cutwater_partition_log::TopicError;
+use cutwater_partition_log::topic::check_name;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
@@ -92,6 +93,9 @@ pub(super) fn describe(call: &Call<'_>, request: DescribeConfigsRequest) -> Desc
             .map(|()| asked.resource_type)
         {
             Err(denied) => Err(denied),
+            Ok(TOPIC) if check_name(&asked.resource_name).is_err() => {
+                Err((ResponseError::InvalidTopicException, "that is no name of a topic".to_string()))
+            }
             Ok(TOPIC) if call.service.log.topic(&asked.resource_name).is_none() => {
                 Err((ResponseError::UnknownTopicOrPartition, "there is no such topic".to_string()))
             }
@@ -105,8 +109,8 @@ pub(super) fn describe(call: &Call<'_>, request: DescribeConfigsRequest) -> Desc
         let (error, why) = (code(&found), message(&found));
         let configs = found.unwrap_or_default().into_iter().filter(|config| wanted(&config.name));
         let configs = configs.map(|config| match call.version() {
-            3.. => config,
-            _ => config.with_config_type(0).with_documentation(None),
+            3.. => config.with_documentation(None),
+            _ => config.with_config_type(0),
         });
         DescribeConfigsResult::default()
             .with_error_code(error)
@@ -214,6 +218,13 @@ fn change(
     if kind != TOPIC {
         return Err((ResponseError::InvalidRequest, "the server's settings are those of its command line".to_string()));
     }
+    if topic.is_empty() {
+        return Err((ResponseError::InvalidRequest, "this topic has no name".to_string()));
+    }
+    let names: BTreeSet<&String> = changes.iter().map(|(name, _)| name).collect();
+    if names.len() < changes.len() {
+        return Err((ResponseError::InvalidRequest, "one setting is named twice".to_string()));
+    }
     let log = &call.service.log;
     let unknown = || with(ResponseError::UnknownTopicOrPartition)(&"there is no such topic");
     log.topic(topic).ok_or_else(unknown)?;
@@ -238,6 +249,12 @@ fn change(
             settings.insert(name.clone(), new);
         }
     };
+    let of_list = |name: &str| SETTINGS.iter().any(|(known, _, kind)| *known == name && matches!(kind, Kind::AllOf(_)));
+    for (name, change) in &changes {
+        if matches!(change, Change::Append(_) | Change::Subtract(_)) && !of_list(name) {
+            return Err((ResponseError::InvalidConfig, format!("\"{name}\" is no list")));
+        }
+    }
     let mut settings = log.topic_settings(topic);
     apply(&mut settings);
     settings.iter().try_for_each(|(name, value)| check(name, value))?;
@@ -247,14 +264,35 @@ fn change(
     log.change_topic_settings(topic, apply).map_err(|e: TopicError| with(of_topic(&e))(&e))
 }
 
+fn valueless(name: &str) -> (ResponseError, String) {
+    (ResponseError::InvalidRequest, format!("\"{name}\" is to be set, and there is no value"))
+}
+
+/// What is named more than once in a request: which change is meant can't be known.
+fn several<'a>(named: impl Iterator<Item = (i8, &'a StrBytes)>) -> BTreeSet<(i8, StrBytes)> {
+    let mut seen = BTreeSet::new();
+    named.filter(|named| !seen.insert(*named)).map(|(kind, name)| (kind, name.clone())).collect()
+}
+
+fn once(several: &BTreeSet<(i8, StrBytes)>, kind: i8, name: &StrBytes) -> Answered<()> {
+    match several.contains(&(kind, name.clone())) {
+        true => Err((ResponseError::InvalidRequest, "this resource is named twice".to_string())),
+        false => Ok(()),
+    }
+}
+
 pub(super) fn alter(call: &Call<'_>, request: AlterConfigsRequest) -> AlterConfigsResponse {
+    let named = several(request.resources.iter().map(|resource| (resource.resource_type, &resource.resource_name)));
     let responses = request.resources.into_iter().map(|resource| {
         let changes = resource.configs.iter().map(|config| {
-            let value = plain(&config.value).map(String::from);
-            (config.name.to_string(), value.map_or(Change::Remove, Change::Set))
+            let value = plain(&config.value).ok_or_else(|| valueless(&config.name))?;
+            Ok((config.name.to_string(), Change::Set(value.to_string())))
         });
-        let changes = changes.collect();
-        let done = change(call, resource.resource_type, &resource.resource_name, true, changes, request.validate_only);
+        let changes: Answered<Vec<(String, Change)>> = changes.collect();
+        let (kind, only_look) = (resource.resource_type, request.validate_only);
+        let single = once(&named, kind, &resource.resource_name);
+        let done = single.and(changes);
+        let done = done.and_then(|changes| change(call, kind, &resource.resource_name, true, changes, only_look));
         alter_configs_response::AlterConfigsResourceResponse::default()
             .with_error_code(code(&done))
             .with_error_message(message(&done))
@@ -265,12 +303,17 @@ pub(super) fn alter(call: &Call<'_>, request: AlterConfigsRequest) -> AlterConfi
 }
 
 pub(super) fn alter_some(call: &Call<'_>, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse {
+    let named = several(request.resources.iter().map(|resource| (resource.resource_type, &resource.resource_name)));
     let responses = request.resources.into_iter().map(|resource| {
         let changes: Answered<Vec<(String, Change)>> = resource
             .configs
             .iter()
             .map(|config| {
-                let value = plain(&config.value).unwrap_or_default().to_string();
+                let value = plain(&config.value);
+                if value.is_none() && config.config_operation != 1 {
+                    return Err(valueless(&config.name));
+                }
+                let value = value.unwrap_or_default().to_string();
                 let change = match config.config_operation {
                     0 => Change::Set(value),
                     1 => Change::Remove,
@@ -282,7 +325,8 @@ pub(super) fn alter_some(call: &Call<'_>, request: IncrementalAlterConfigsReques
             })
             .collect();
         let (kind, only_look) = (resource.resource_type, request.validate_only);
-        let done = changes.and_then(|changes| change(call, kind, &resource.resource_name, false, changes, only_look));
+        let done = once(&named, kind, &resource.resource_name).and(changes);
+        let done = done.and_then(|changes| change(call, kind, &resource.resource_name, false, changes, only_look));
         incremental_alter_configs_response::AlterConfigsResourceResponse::default()
             .with_error_code(code(&done))
             .with_error_message(message(&done))

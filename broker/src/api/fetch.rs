@@ -32,10 +32,13 @@ pub(super) fn isolation(level: i8) -> Isolation {
     if level == 1 { Isolation::ReadCommitted } else { Isolation::ReadUncommitted }
 }
 
+/// A client that doesn't say what it believes.
+const NO_BELIEF: i32 = -1;
+
 /// Judges the epoch that a client believes a partition's leader to have; -1 is no belief.
 pub(super) fn check_epoch(believed: i32) -> Result<(), ResponseError> {
     match believed {
-        ..0 => Ok(()),
+        NO_BELIEF => Ok(()),
         _ if believed < LEADER_EPOCH => Err(ResponseError::FencedLeaderEpoch),
         _ if believed > LEADER_EPOCH => Err(ResponseError::UnknownLeaderEpoch),
         _ => Ok(()),

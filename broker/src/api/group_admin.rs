@@ -14,6 +14,7 @@ use kafka_protocol::messages::{
 
 use super::Call;
 use super::group_offsets::of_group;
+use super::operations::{self, UNASKED};
 use crate::access::acl::Operation;
 use crate::errors::{NONE, text};
 use crate::group::machine::Phase;
@@ -23,7 +24,6 @@ const DEAD: &str = "Dead";
 const CLASSIC: &str = "classic";
 /// What offsets without members belong to.
 const CONSUMER: &str = "consumer";
-const NO_OPERATIONS: i32 = i32::MIN;
 
 /// All groups that have, or had, members or offsets.
 fn names(call: &Call<'_>) -> Result<BTreeSet<String>, ResponseError> {
@@ -34,7 +34,7 @@ fn names(call: &Call<'_>) -> Result<BTreeSet<String>, ResponseError> {
 pub(super) fn describe(call: &Call<'_>, request: DescribeGroupsRequest) -> DescribeGroupsResponse {
     let known = names(call);
     let groups = request.groups.into_iter().map(|id| {
-        let described = DescribedGroup::default().with_authorized_operations(NO_OPERATIONS);
+        let described = DescribedGroup::default().with_authorized_operations(UNASKED);
         if let Err(error) = call.group(Operation::Describe, &id) {
             return described.with_error_code(error.code()).with_group_id(id);
         }
@@ -72,6 +72,10 @@ pub(super) fn describe(call: &Call<'_>, request: DescribeGroupsRequest) -> Descr
             true => described.with_group_state(text(Phase::Empty.name())).with_protocol_type(text(CONSUMER)),
             false => unknown(described, call.version(), &format!("group {} is unknown", id.as_str())),
         });
+        let described = match request.include_authorized_operations && described.error_code == NONE {
+            true => described.with_authorized_operations(operations::of_group(call, &id)),
+            false => described,
+        };
         described.with_group_id(id)
     });
     DescribeGroupsResponse::default().with_groups(groups.collect())

@@ -1,6 +1,6 @@
 //! Offsets of groups: `OffsetCommit`, `OffsetFetch`, `OffsetDelete`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cutwater_partition_log::group::METADATA_BYTES_MAX;
 use cutwater_partition_log::{GroupError, GroupOffsets, Offset, OffsetCommit, TopicPartition};
@@ -110,10 +110,12 @@ pub(super) fn commit(call: &Call<'_>, request: OffsetCommitRequest) -> OffsetCom
         Err(ResponseError::StaleMemberEpoch) if call.version() < 9 => Some(ResponseError::UnsupportedVersion),
         Err(error) => Some(error),
     };
+    // What is wrong with one partition is said before what is wrong with all.
+    let denied = allowed.err();
     let mut index = 0;
     let topics = request.topics.iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|partition| {
-            let error = all.or(refused.get(&index).copied());
+            let error = denied.or(refused.get(&index).copied()).or(all);
             index += 1;
             OffsetCommitResponsePartition::default()
                 .with_partition_index(partition.partition_index)
@@ -148,7 +150,7 @@ fn find(
     let Some(asked) = asked else {
         let mut topics: BTreeMap<_, Vec<Found>> = BTreeMap::new();
         let unstable = known.unstable.iter().filter(|_| stable);
-        let all: std::collections::BTreeSet<TopicPartition> = known.offsets.keys().chain(unstable).copied().collect();
+        let all: BTreeSet<TopicPartition> = known.offsets.keys().chain(unstable).copied().collect();
         for at in all {
             let topic = log.topic_by_id(at.topic);
             if let Some(topic) = topic.filter(|topic| call.topic(Operation::Describe, &topic.name).is_ok()) {
@@ -233,11 +235,17 @@ pub(super) fn delete(call: &Call<'_>, request: OffsetDeleteRequest) -> OffsetDel
     if let Err(error) = call.group(Operation::Delete, &request.group_id) {
         return OffsetDeleteResponse::default().with_error_code(error.code());
     }
-    // Without members nobody reads; with members only topics that nobody reads could go, and only they know which.
-    let empty = call.service.groups.look(&request.group_id, Hosted::is_empty).unwrap_or(true);
-    if !empty {
-        return OffsetDeleteResponse::default().with_error_code(ResponseError::NonEmptyGroup.code());
-    }
+    let refuse = |error: ResponseError| OffsetDeleteResponse::default().with_error_code(error.code());
+    // What its members read stays; of members that don't say what they read nothing goes.
+    let read = match call.service.groups.look(&request.group_id, Hosted::topics) {
+        Some(Some(read)) => read,
+        Some(None) => return refuse(ResponseError::NonEmptyGroup),
+        None => match log.group_offsets(&request.group_id) {
+            Ok(kept) if kept.offsets.is_empty() => return refuse(ResponseError::GroupIdNotFound),
+            Ok(_) => BTreeSet::new(),
+            Err(error) => return refuse(of_group(&error)),
+        },
+    };
     let mut gone = Vec::new();
     let topics: Vec<OffsetDeleteResponseTopic> = request
         .topics
@@ -251,6 +259,7 @@ pub(super) fn delete(call: &Call<'_>, request: OffsetDeleteRequest) -> OffsetDel
                 let at = at.filter(|(topic, partition)| *partition < topic.partitions);
                 let error = match at {
                     _ if denied.is_some() => denied.map_or(NONE, |error| error.code()),
+                    Some(_) if read.contains(asked.name.as_str()) => ResponseError::GroupSubscribedToTopic.code(),
                     Some((topic, partition)) => {
                         gone.push(TopicPartition::new(topic.id, partition));
                         NONE

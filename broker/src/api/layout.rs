@@ -14,13 +14,13 @@ use kafka_protocol::messages::{
     DescribeLogDirsRequest, DescribeLogDirsResponse, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse,
 };
 
-use super::Call;
+use super::operations::UNASKED;
+use super::{Call, operations};
 use crate::access::acl::Operation;
 use crate::errors::{NONE, of_fetch, text};
 use crate::service::{LEADER_EPOCH, NODE};
 use crate::topic_ids;
 
-const NO_OPERATIONS: i32 = i32::MIN;
 /// The most partitions of a page, whatever is asked for (Kafka's `max.request.partition.size.limit`).
 const PAGE: usize = 2000;
 /// "Not known" of the bytes of a disk.
@@ -43,6 +43,13 @@ pub(super) fn topic_partitions(
         Some(cursor) => (cursor.topic_name.to_string(), u32::try_from(cursor.partition_index).unwrap_or(0)),
         None => (String::new(), 0),
     };
+    // A page goes on where another one ended: at a topic that is asked for.
+    let named = request.topics.is_empty() || names.contains(&first);
+    if request.cursor.as_ref().is_some_and(|cursor| cursor.partition_index < 0 || !named) {
+        let refused = |name: &str| unknown(name).with_error_code(ResponseError::InvalidRequest.code());
+        let refused = request.topics.iter().map(|topic| refused(&topic.name)).collect();
+        return DescribeTopicPartitionsResponse::default().with_topics(refused);
+    }
     let mut room = usize::try_from(request.response_partition_limit).unwrap_or(0).clamp(1, PAGE);
     let mut response = DescribeTopicPartitionsResponse::default();
     for name in names.into_iter().filter(|name| *name >= first) {
@@ -55,12 +62,14 @@ pub(super) fn topic_partitions(
             continue;
         }
         let Some(topic) = log.topic(&name) else {
-            response.topics.push(unknown(&name));
+            response.topics.push(unknown(&name).with_topic_authorized_operations(operations::of_topic(call, &name)));
             continue;
         };
         let end = topic.partitions.min(begin.saturating_add(u32::try_from(room).unwrap_or(u32::MAX)));
         room -= end.saturating_sub(begin) as usize;
-        response.topics.push(known(&topic, begin..end));
+        response
+            .topics
+            .push(known(&topic, begin..end).with_topic_authorized_operations(operations::of_topic(call, &name)));
         if end < topic.partitions {
             return response.with_next_cursor(Some(cursor(&name, end)));
         }
@@ -78,7 +87,7 @@ fn unknown(name: &str) -> DescribeTopicPartitionsResponseTopic {
     DescribeTopicPartitionsResponseTopic::default()
         .with_error_code(error.code())
         .with_name(Some(topic_ids::name(name)))
-        .with_topic_authorized_operations(NO_OPERATIONS)
+        .with_topic_authorized_operations(UNASKED)
 }
 
 fn known(topic: &Topic, partitions: std::ops::Range<u32>) -> DescribeTopicPartitionsResponseTopic {
@@ -97,7 +106,6 @@ fn known(topic: &Topic, partitions: std::ops::Range<u32>) -> DescribeTopicPartit
         .with_name(Some(topic_ids::name(&topic.name)))
         .with_topic_id(topic_ids::uuid(topic.id, &topic.name))
         .with_partitions(partitions.collect())
-        .with_topic_authorized_operations(NO_OPERATIONS)
 }
 
 /// There is one directory. What is durable in the write-ahead log alone isn't in a partition's size yet.

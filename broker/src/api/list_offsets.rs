@@ -1,5 +1,7 @@
 //! `ListOffsets`: offsets by name and by time.
 
+use std::collections::BTreeSet;
+
 use cutwater_partition_log::{FetchError, Isolation, OffsetSpec, Topic};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
@@ -24,9 +26,22 @@ pub(super) fn list_offsets(call: &Call<'_>, request: ListOffsetsRequest) -> List
     let topics = request.topics.into_iter().map(|asked| {
         let allowed = call.topic(Operation::Describe, &asked.name);
         let topic = call.service.log.topic(&asked.name);
-        let partitions = asked.partitions.iter().map(|partition| {
+        let mut seen = BTreeSet::new();
+        let mut twice: BTreeSet<i32> = BTreeSet::new();
+        for partition in &asked.partitions {
+            if !seen.insert(partition.partition_index) {
+                twice.insert(partition.partition_index);
+            }
+        }
+        // Once in the answer, however often it was asked for.
+        let once = asked.partitions.iter().filter(|partition| seen.remove(&partition.partition_index));
+        let partitions = once.map(|partition| {
             let response = ListOffsetsPartitionResponse::default().with_partition_index(partition.partition_index);
-            match allowed.and_then(|()| find(call, topic.as_ref(), partition, isolation)) {
+            let single = match twice.contains(&partition.partition_index) {
+                true => Err(ResponseError::InvalidRequest),
+                false => Ok(()),
+            };
+            match allowed.and(single).and_then(|()| find(call, topic.as_ref(), partition, isolation)) {
                 Ok((offset, timestamp)) => {
                     // "Nothing found" has no epoch either, and before version 4 the answer has no place for one.
                     let epoch = if offset >= 0 && call.version() >= 4 { LEADER_EPOCH } else { -1 };
@@ -51,11 +66,12 @@ fn find(
     check_epoch(asked.current_leader_epoch)?;
     let spec = match asked.timestamp {
         LATEST => OffsetSpec::Latest,
-        EARLIEST | EARLIEST_LOCAL => OffsetSpec::Earliest,
-        MAX_TIMESTAMP => OffsetSpec::MaxTimestamp,
-        LATEST_TIERED => return Ok((-1, -1)),
+        EARLIEST => OffsetSpec::Earliest,
+        EARLIEST_LOCAL if call.version() >= 8 => OffsetSpec::Earliest,
+        MAX_TIMESTAMP if call.version() >= 7 => OffsetSpec::MaxTimestamp,
+        LATEST_TIERED if call.version() >= 9 => return Ok((-1, -1)),
         time if time >= 0 => OffsetSpec::Time(time),
-        _ => return Err(ResponseError::UnsupportedForMessageFormat),
+        _ => return Err(ResponseError::UnsupportedVersion),
     };
     let partition = u32::try_from(asked.partition_index).map_err(|_| ResponseError::UnknownTopicOrPartition)?;
     let found = call.service.log.find_offset(topic.id, partition, spec, isolation);

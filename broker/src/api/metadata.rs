@@ -8,19 +8,20 @@ use kafka_protocol::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
 use kafka_protocol::messages::{
-    FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest, MetadataResponse, TopicName,
+    BrokerId, FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest, MetadataResponse, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-use super::Call;
+use super::operations::UNASKED;
+use super::{Call, operations};
 use crate::access::acl::Operation;
 use crate::errors::{NONE, of_topic, text};
 use crate::service::{LEADER_EPOCH, NODE};
 use crate::topic_ids;
 
-/// "Not asked for" in a set of operations.
-const NO_OPERATIONS: i32 = i32::MIN;
+/// No server.
+const NOBODY: BrokerId = BrokerId(-1);
 
 pub(super) fn metadata(call: &Call<'_>, request: MetadataRequest) -> MetadataResponse {
     let service = call.service;
@@ -41,12 +42,24 @@ pub(super) fn metadata(call: &Call<'_>, request: MetadataRequest) -> MetadataRes
             topics.into_iter().map(|asked| one(call, asked.name, asked.topic_id, create)).collect()
         }
     };
+    let told = |topic: MetadataResponseTopic| match topic.name.as_ref().filter(|_| topic.error_code == NONE) {
+        Some(name) if request.include_topic_authorized_operations => {
+            let allowed = operations::of_topic(call, name);
+            topic.with_topic_authorized_operations(allowed)
+        }
+        _ => topic,
+    };
+    let topics: Vec<MetadataResponseTopic> = topics;
+    let allowed = match request.include_cluster_authorized_operations {
+        true => operations::of_cluster(call),
+        false => UNASKED,
+    };
     MetadataResponse::default()
         .with_brokers(vec![broker])
         .with_cluster_id(Some(service.cluster_id()))
         .with_controller_id(NODE)
-        .with_topics(topics)
-        .with_cluster_authorized_operations(NO_OPERATIONS)
+        .with_topics(topics.into_iter().map(told).collect())
+        .with_cluster_authorized_operations(allowed)
 }
 
 fn one(call: &Call<'_>, name: Option<TopicName>, id: Uuid, create: bool) -> MetadataResponseTopic {
@@ -55,7 +68,9 @@ fn one(call: &Call<'_>, name: Option<TopicName>, id: Uuid, create: bool) -> Meta
         // To who may not see it, a topic's number is one of no topic.
         let found = service.topic_ids.find(&service.log, id);
         let found = found.filter(|topic| call.topic(Operation::Describe, &topic.name).is_ok());
-        let unknown = || empty(None, ResponseError::UnknownTopicId.code()).with_topic_id(id);
+        // What isn't found has no name, where the answer knows how to say that.
+        let nameless = (call.version() < 12).then(TopicName::default);
+        let unknown = || empty(nameless, ResponseError::UnknownTopicId.code()).with_topic_id(id);
         return found.as_ref().map_or_else(unknown, known);
     };
     // Before it is looked whether there is one: who may not see it isn't told.
@@ -79,10 +94,7 @@ fn one(call: &Call<'_>, name: Option<TopicName>, id: Uuid, create: bool) -> Meta
 }
 
 fn empty(name: Option<TopicName>, code: i16) -> MetadataResponseTopic {
-    MetadataResponseTopic::default()
-        .with_error_code(code)
-        .with_name(Some(name.unwrap_or_default()))
-        .with_topic_authorized_operations(NO_OPERATIONS)
+    MetadataResponseTopic::default().with_error_code(code).with_name(name).with_topic_authorized_operations(UNASKED)
 }
 
 fn known(topic: &Topic) -> MetadataResponseTopic {
@@ -115,13 +127,19 @@ pub(super) fn find_coordinator(call: &Call<'_>, request: FindCoordinatorRequest)
             Err(error) => (error.code(), Some(StrBytes::from_static_str("not allowed"))),
         }
     };
+    // Who is refused isn't sent anywhere.
+    let place = |code: i16| match code {
+        NONE => (NODE, text(call.caller.host.clone()), call.caller.port.into()),
+        _ => (NOBODY, text(""), -1),
+    };
     let one = |key: StrBytes| {
         let (code, message) = judge(&key);
+        let (node, host, port) = place(code);
         Coordinator::default()
             .with_key(key)
-            .with_node_id(NODE)
-            .with_host(text(call.caller.host.clone()))
-            .with_port(call.caller.port.into())
+            .with_node_id(node)
+            .with_host(host)
+            .with_port(port)
             .with_error_code(code)
             .with_error_message(message)
     };
@@ -130,10 +148,11 @@ pub(super) fn find_coordinator(call: &Call<'_>, request: FindCoordinatorRequest)
             .with_coordinators(request.coordinator_keys.into_iter().map(one).collect());
     }
     let (code, message) = judge(&request.key);
+    let (node, host, port) = place(code);
     FindCoordinatorResponse::default()
         .with_error_code(code)
         .with_error_message(message)
-        .with_node_id(NODE)
-        .with_host(text(call.caller.host.clone()))
-        .with_port(call.caller.port.into())
+        .with_node_id(node)
+        .with_host(host)
+        .with_port(port)
 }

@@ -12,6 +12,7 @@ mod layout;
 mod list_offsets;
 mod members;
 mod metadata;
+mod operations;
 mod owner_rights;
 pub(crate) mod owners;
 mod produce;

@@ -93,6 +93,7 @@ fn append(
     let topic = topic.ok_or_else(unknown)?;
     let partition = u32::try_from(partition).map_err(|_| unknown())?;
     let records = records.unwrap_or_default();
+    judge(&records, call.version(), id)?;
     // The batch outlives its frame by far, whose memory the next frame needs.
     let mut batch = call.service.log.room_for_batch(records.len());
     batch.extend_from_slice(&records);
@@ -104,6 +105,30 @@ fn append(
     // From version 12 on a batch brings its partition into the transaction by itself (KIP-890).
     let implicit = call.version() >= 12;
     call.service.log.append_from_client(topic.id, partition, batch, id, implicit).map_err(|e| refused(&e))
+}
+
+/// Where a batch has its attributes.
+const ATTRIBUTES: std::ops::Range<usize> = 21..23;
+const CODEC: u16 = 7;
+const ZSTD: u16 = 4;
+const TRANSACTIONAL: u16 = 16;
+
+/// What a batch of a request may not be, though it is well made. What isn't a batch the log refuses itself.
+fn judge(batch: &[u8], version: i16, id: Option<&str>) -> Result<(), (ResponseError, String)> {
+    let Some(attributes) = batch.get(ATTRIBUTES) else { return Ok(()) };
+    let attributes = u16::from_be_bytes([attributes[0], attributes[1]]);
+    if attributes & TRANSACTIONAL != 0 && id.is_none() {
+        let why = "a transactional batch needs its transactional id in the request";
+        return Err((ResponseError::TransactionalIdAuthorizationFailed, why.to_string()));
+    }
+    if attributes & CODEC == ZSTD && version < 7 {
+        let why = "zstd is understood from version 7 of Produce on: older clients couldn't read it";
+        return Err((ResponseError::UnsupportedCompressionType, why.to_string()));
+    }
+    if batch.get(..8).is_some_and(|base| base.iter().any(|byte| *byte != 0)) {
+        return Err((ResponseError::InvalidRecord, "the offsets of a new batch begin at 0".to_string()));
+    }
+    Ok(())
 }
 
 /// Whether a record has no key. What can't be read the log refuses itself.

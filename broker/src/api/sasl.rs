@@ -19,9 +19,11 @@ use crate::service::{Caller, Service};
 
 pub(super) fn handshake(call: &Call<'_>, request: SaslHandshakeRequest) -> SaslHandshakeResponse {
     let chosen = call.caller.session().choose(&request.mechanism, call.version() == 0);
+    // Where nobody is asked for a name there is nothing to choose from.
+    let offered = if chosen == Err(ResponseError::IllegalSaslState) { &[][..] } else { &MECHANISMS[..] };
     SaslHandshakeResponse::default()
         .with_error_code(chosen.err().map_or(NONE, |error| error.code()))
-        .with_mechanisms(MECHANISMS.iter().map(|mechanism| text(mechanism.name())).collect())
+        .with_mechanisms(offered.iter().map(|mechanism| text(mechanism.name())).collect())
 }
 
 pub(super) fn authenticate(call: &Call<'_>, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse {

@@ -82,7 +82,8 @@ fn read(request: &AlterUserScramCredentialsRequest) -> Changes {
     };
     let mut changes = Changes::new();
     for deletion in &request.deletions {
-        let change = known(deletion.mechanism).map(|mechanism| (mechanism, Change::Delete));
+        let named = check_name(&deletion.name).map_err(refuse);
+        let change = named.and_then(|_| known(deletion.mechanism)).map(|mechanism| (mechanism, Change::Delete));
         changes.entry(deletion.name.to_string()).or_default().push(change);
     }
     for set in &request.upsertions {

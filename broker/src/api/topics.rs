@@ -1,13 +1,16 @@
 //! `CreateTopics`, `DeleteTopics`, `CreatePartitions`.
 
+use std::collections::BTreeSet;
+
 use kafka_protocol::ResponseError;
+use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::create_topics_response::{CreatableTopicConfigs, CreatableTopicResult};
 use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
 use kafka_protocol::messages::{
-    CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest,
-    DeleteTopicsResponse, TopicName,
+    BrokerId, CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
+    DeleteTopicsRequest, DeleteTopicsResponse, TopicName,
 };
 use uuid::Uuid;
 
@@ -16,6 +19,7 @@ use cutwater_partition_log::TopicId;
 use super::{Call, configs};
 use crate::access::acl::Operation;
 use crate::errors::{Answered, code, message, of_topic, text, with};
+use crate::service::NODE;
 use crate::topic_ids;
 
 /// "As the server likes it" for partitions and replicas.
@@ -23,9 +27,35 @@ const DEFAULT: i32 = -1;
 /// There is one server, so one replica.
 const REPLICAS: i16 = 1;
 
+/// Those that are named more than once: which of them is meant can't be known.
+fn twice<'a>(names: impl Iterator<Item = &'a TopicName>) -> BTreeSet<TopicName> {
+    let mut seen = BTreeSet::new();
+    names.filter(|name| !seen.insert(*name)).cloned().collect()
+}
+
+fn once(twice: &BTreeSet<TopicName>, name: &TopicName) -> Answered<()> {
+    match twice.contains(name) {
+        true => Err((ResponseError::InvalidRequest, "this topic is named twice".to_string())),
+        false => Ok(()),
+    }
+}
+
+/// A replica is where there is a server, once.
+fn placed(servers: &[BrokerId]) -> Answered<()> {
+    match servers {
+        [only] if *only == NODE => Ok(()),
+        _ => Err((ResponseError::InvalidReplicaAssignment, format!("there is one server, {}", NODE.0))),
+    }
+}
+
 pub(super) fn create_topics(call: &Call<'_>, request: CreateTopicsRequest) -> CreateTopicsResponse {
-    let topics = request.topics.into_iter().map(|topic| {
+    let several = twice(request.topics.iter().map(|topic| &topic.name));
+    let mut told = BTreeSet::new();
+    let asked =
+        request.topics.into_iter().filter(|topic| !several.contains(&topic.name) || told.insert(topic.name.clone()));
+    let topics = asked.map(|topic| {
         let allowed = call.create(&topic.name).map_err(|e| with(e)(&"this topic isn't yours to create"));
+        let allowed = allowed.and_then(|()| once(&several, &topic.name));
         let created = allowed.and_then(|()| create(call, &topic, request.validate_only));
         let (id, partitions) = *created.as_ref().unwrap_or(&(TopicId(0), 0));
         let result = CreatableTopicResult::default()
@@ -66,6 +96,7 @@ fn create(call: &Call<'_>, topic: &CreatableTopic, only_look: bool) -> Answered<
         if indexes.iter().zip(0..).any(|(index, expected)| *index != expected) {
             return refuse(ResponseError::InvalidReplicaAssignment, "assign every partition from 0 on, once");
         }
+        topic.assignments.iter().try_for_each(|assigned| placed(&assigned.broker_ids))?;
         indexes.len() as u32
     } else if topic.num_partitions == DEFAULT {
         service.options.default_partitions
@@ -75,7 +106,7 @@ fn create(call: &Call<'_>, topic: &CreatableTopic, only_look: bool) -> Answered<
     if partitions == 0 {
         return refuse(ResponseError::InvalidPartitions, "a topic needs at least one partition");
     }
-    if ![DEFAULT, 0, REPLICAS.into()].contains(&topic.replication_factor.into()) && topic.assignments.is_empty() {
+    if ![DEFAULT, REPLICAS.into()].contains(&topic.replication_factor.into()) && topic.assignments.is_empty() {
         return refuse(ResponseError::InvalidReplicationFactor, "there is one server, so the replication factor is 1");
     }
     let settings = topic.configs.iter().filter_map(|config| Some((config.name.to_string(), config.value.as_ref()?)));
@@ -121,6 +152,11 @@ pub(super) fn delete_topics(call: &Call<'_>, request: DeleteTopicsRequest) -> De
 
 fn delete(call: &Call<'_>, name: Option<&TopicName>, id: Uuid) -> Answered<(TopicName, Uuid)> {
     let service = call.service;
+    if name.is_some_and(|name| !name.is_empty()) == !id.is_nil() {
+        let error =
+            if call.version() >= 6 { ResponseError::InvalidRequest } else { ResponseError::UnknownTopicOrPartition };
+        return Err(with(error)(&"give a topic's name, or its id"));
+    }
     let unknown = if id.is_nil() { ResponseError::UnknownTopicOrPartition } else { ResponseError::UnknownTopicId };
     let found = service.topic_ids.named(&service.log, name.unwrap_or(&TopicName::default()), id);
     // Whether there is one isn't told to who may not see it.
@@ -136,8 +172,12 @@ fn delete(call: &Call<'_>, name: Option<&TopicName>, id: Uuid) -> Answered<(Topi
 }
 
 pub(super) fn create_partitions(call: &Call<'_>, request: CreatePartitionsRequest) -> CreatePartitionsResponse {
-    let results = request.topics.into_iter().map(|topic| {
-        let grown = grow(call, &topic.name, topic.count, request.validate_only);
+    let several = twice(request.topics.iter().map(|topic| &topic.name));
+    let mut told = BTreeSet::new();
+    let asked =
+        request.topics.into_iter().filter(|topic| !several.contains(&topic.name) || told.insert(topic.name.clone()));
+    let results = asked.map(|topic| {
+        let grown = once(&several, &topic.name).and_then(|()| grow(call, &topic, request.validate_only));
         CreatePartitionsTopicResult::default()
             .with_error_code(code(&grown))
             .with_error_message(message(&grown))
@@ -146,7 +186,8 @@ pub(super) fn create_partitions(call: &Call<'_>, request: CreatePartitionsReques
     CreatePartitionsResponse::default().with_results(results.collect())
 }
 
-fn grow(call: &Call<'_>, name: &TopicName, count: i32, only_look: bool) -> Answered<()> {
+fn grow(call: &Call<'_>, topic: &CreatePartitionsTopic, only_look: bool) -> Answered<()> {
+    let (name, count) = (&topic.name, topic.count);
     let log = &call.service.log;
     call.topic(Operation::Alter, name).map_err(|e| with(e)(&"this topic isn't yours to change"))?;
     let known =
@@ -155,6 +196,13 @@ fn grow(call: &Call<'_>, name: &TopicName, count: i32, only_look: bool) -> Answe
     if count <= known.partitions {
         let why = format!("it has {} partitions already, and their number can only grow", known.partitions);
         return Err((ResponseError::InvalidPartitions, why));
+    }
+    if let Some(assignments) = &topic.assignments {
+        if assignments.len() != (count - known.partitions) as usize {
+            let why = "place every new partition, and no other";
+            return Err((ResponseError::InvalidReplicaAssignment, why.to_string()));
+        }
+        assignments.iter().try_for_each(|assigned| placed(&assigned.broker_ids))?;
     }
     if only_look { Ok(()) } else { log.grow_topic(name, count).map_err(|e| with(of_topic(&e))(&e)) }
 }

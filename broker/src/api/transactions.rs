@@ -46,6 +46,11 @@ pub(super) fn of_client(error: &ClientError, knows_fenced: bool) -> ResponseErro
     }
 }
 
+/// An empty transactional id is nobody's.
+fn named(id: &str) -> Result<(), ResponseError> {
+    if id.is_empty() { Err(ResponseError::InvalidRequest) } else { Ok(()) }
+}
+
 fn code(done: Result<(), ResponseError>) -> i16 {
     done.err().map_or(NONE, |error| error.code())
 }
@@ -136,7 +141,7 @@ pub(super) fn add_partitions(call: &Call<'_>, request: AddPartitionsToTxnRequest
         .flat_map(|topic| topic.partitions.iter().map(move |partition| judged(topic, *partition)))
         .collect();
     let all: Vec<TopicPartition> = asked.iter().flatten().copied().collect();
-    let denied = call.transactional_id(Operation::Write, id).err();
+    let denied = call.transactional_id(Operation::Write, id).and_then(|()| named(id)).err();
     let done = match all.len() == asked.len() {
         _ if denied.is_some() => Ok(()),
         true => fenced(call, id, client, || log.add_partitions(id, client, &all)),
@@ -163,7 +168,7 @@ pub(super) fn add_offsets(call: &Call<'_>, request: AddOffsetsToTxnRequest) -> A
     let id = &request.transactional_id;
     let client = ClientProducer { producer: request.producer_id.0, epoch: request.producer_epoch };
     let allowed = call.transactional_id(Operation::Write, id);
-    let allowed = allowed.and_then(|()| call.group(Operation::Read, &request.group_id));
+    let allowed = allowed.and_then(|()| call.group(Operation::Read, &request.group_id)).and_then(|()| named(id));
     let begin = || call.service.log.add_partitions(id, client, &[]);
     let done = allowed.and_then(|()| fenced(call, id, client, begin));
     AddOffsetsToTxnResponse::default().with_error_code(code(done))
@@ -207,11 +212,12 @@ pub(super) fn commit_offsets(call: &Call<'_>, request: TxnOffsetCommitRequest) -
         true => take(),
         false => fenced_as(call, Speaks::Offsets, id, client, false, take),
     });
-    let all = done.err();
+    // What is wrong with one partition is said before what is wrong with all.
+    let (denied, all) = (allowed.err(), done.err());
     let mut index = 0;
     let topics = request.topics.iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|partition| {
-            let error = all.or(refused.get(&index).copied());
+            let error = denied.or(refused.get(&index).copied()).or(all);
             index += 1;
             TxnOffsetCommitResponsePartition::default()
                 .with_partition_index(partition.partition_index)
@@ -227,7 +233,7 @@ pub(super) fn end(call: &Call<'_>, request: EndTxnRequest) -> EndTxnResponse {
     let client = ClientProducer { producer: request.producer_id.0, epoch: request.producer_epoch };
     let outcome = if request.committed { Outcome::Committed } else { Outcome::Aborted };
     let newer = call.version() >= 5;
-    if let Err(error) = call.transactional_id(Operation::Write, id) {
+    if let Err(error) = call.transactional_id(Operation::Write, id).and_then(|()| named(id)) {
         return EndTxnResponse::default().with_error_code(error.code());
     }
     let mut given = None;

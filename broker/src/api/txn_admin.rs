@@ -11,7 +11,7 @@ use kafka_protocol::messages::write_txn_markers_response::{
 };
 use kafka_protocol::messages::{
     DescribeProducersRequest, DescribeProducersResponse, DescribeTransactionsRequest, DescribeTransactionsResponse,
-    ListTransactionsRequest, ListTransactionsResponse, ProducerId, TransactionalId, WriteTxnMarkersRequest,
+    ListTransactionsRequest, ListTransactionsResponse, ProducerId, TopicName, TransactionalId, WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 };
 
@@ -23,6 +23,9 @@ use crate::topic_ids;
 
 /// Kafka's names of the states that there are here.
 const STATES: [&str; 4] = ["Empty", "Ongoing", "CompleteCommit", "CompleteAbort"];
+
+/// And of those that a transaction is in only where its end takes more than one write.
+const ELSEWHERE: [&str; 4] = ["PrepareCommit", "PrepareAbort", "Dead", "PrepareEpochFence"];
 
 fn state(client: &ClientInfo) -> &'static str {
     match client.phase {
@@ -79,7 +82,8 @@ pub(super) fn list(call: &Call<'_>, request: ListTransactionsRequest) -> ListTra
     if request.transactional_id_pattern.as_ref().is_some_and(|pattern| !pattern.is_empty()) {
         return ListTransactionsResponse::default().with_error_code(ResponseError::InvalidRegularExpression.code());
     }
-    let unknown = asked.iter().filter(|asked| !STATES.contains(&asked.as_str())).cloned();
+    let known = |asked: &str| STATES.contains(&asked) || ELSEWHERE.contains(&asked);
+    let unknown = asked.iter().filter(|asked| !known(asked)).cloned();
     let listed = call.service.log.clients();
     let listed = listed.iter().filter(wanted).map(|client| {
         list_transactions_response::TransactionState::default()
@@ -135,11 +139,27 @@ pub(super) fn write_markers(call: &Call<'_>, request: WriteTxnMarkersRequest) ->
     let allowed = call.cluster(Operation::Alter).or_else(|_| call.cluster(Operation::ClusterAction));
     let markers = request.markers.into_iter().map(|marker| {
         let client = log.clients().into_iter().find(|client| client.producer.producer == marker.producer_id.0);
+        let at = |topic: &TopicName, index: i32| {
+            let topic = log.topic(topic)?;
+            let index = u32::try_from(index).ok().filter(|index| *index < topic.partitions)?;
+            Some(TopicPartition::new(topic.id, index))
+        };
+        let all: Vec<Option<TopicPartition>> = marker
+            .topics
+            .iter()
+            .flat_map(|topic| topic.partition_indexes.iter().map(|index| at(&topic.name, *index)))
+            .collect();
         let done = match client {
             _ if allowed.is_err() => allowed,
+            // Whoever names what isn't there means another transaction: nothing is ended then.
+            _ if all.iter().any(Option::is_none) => Err(ResponseError::UnknownTopicOrPartition),
             _ if marker.transaction_result => Err(ResponseError::InvalidRequest),
             None => Err(ResponseError::InvalidProducerIdMapping),
             Some(client) if client.producer.epoch != marker.producer_epoch => Err(ResponseError::InvalidProducerEpoch),
+            // What was named has nothing of a transaction of it: there is nothing to end.
+            Some(client) if !all.iter().flatten().any(|at| client.partitions.contains(at)) => {
+                Err(ResponseError::InvalidTxnState)
+            }
             Some(client) => log.abort_client(&client.id).map_err(|e| of_client(&e, true)),
         };
         let code = done.err().map_or(NONE, |error| error.code());

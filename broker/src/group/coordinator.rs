@@ -4,18 +4,18 @@
 //! What a rebalance has come to is durable before anybody hears of it. If it can't be kept, those who wait are refused and
 //! the group goes on in memory: the next rebalance tries again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use cutwater_partition_log::Log;
+use cutwater_partition_log::{GroupOffsets, Log};
 use cutwater_platform::{Completion, Platform, Step, Task};
 use kafka_protocol::ResponseError;
 
 use super::consumer::machine::{self as consumer, Beat, ConsumerGroup, JOIN, Told, Topics};
 use super::machine::{Group, Phase, Rules};
 use super::member::{Answer, Join, Joined, Refusal, Synced, Token, Who};
-use super::{consumer as newer, stored};
+use super::{consumer as newer, stored, subscriptions};
 use crate::options::BrokerOptions;
 
 /// How often it looks at the clock.
@@ -91,6 +91,17 @@ impl Hosted {
         match &self.consumer {
             Some(consumer) => consumer.members.is_empty(),
             None => self.group.phase == Phase::Empty && self.group.expected.is_empty(),
+        }
+    }
+
+    /// The topics that its members read; `None` if that can't be said of all of them.
+    pub(crate) fn topics(&self) -> Option<BTreeSet<String>> {
+        if self.is_empty() {
+            return Some(BTreeSet::new());
+        }
+        match &self.consumer {
+            Some(consumer) => Some(consumer.members.values().flat_map(|m| m.topics.iter().cloned()).collect()),
+            None => subscriptions::topics(&self.group),
         }
     }
 
@@ -328,14 +339,14 @@ impl Coordinator {
         in_transaction: bool,
         commit: impl FnOnce() -> T,
     ) -> Result<T, ResponseError> {
-        let simple = who.generation < 0 && who.member.is_empty() && who.instance.is_none();
         let known = self.hosted(name, false);
         match known {
             // A group without members is the log's alone.
-            Err(ResponseError::UnknownMemberId) if simple => return Ok(commit()),
+            Err(ResponseError::UnknownMemberId) if who.generation < 0 => return Ok(commit()),
             // One that has offsets and no members has not this one; of one that isn't there at all no generation is right.
             Err(ResponseError::UnknownMemberId) if who.generation >= 0 => {
-                let is_there = self.log.group_offsets(name).is_ok_and(|kept| !kept.offsets.is_empty());
+                let is_there = |kept: GroupOffsets| !kept.offsets.is_empty() || !kept.unstable.is_empty();
+                let is_there = self.log.group_offsets(name).is_ok_and(is_there);
                 return Err(if is_there { ResponseError::UnknownMemberId } else { ResponseError::IllegalGeneration });
             }
             Err(error) => return Err(error),

@@ -433,6 +433,9 @@ impl Group {
 
     /// Whether somebody may commit offsets for the group now. A generation below 0 is somebody without membership.
     pub(crate) fn commits(&mut self, now: Duration, who: Who<'_>) -> Result<(), ResponseError> {
+        if who.generation < 0 && self.phase == Phase::Empty {
+            return Ok(());
+        }
         if who.generation < 0 && who.member.is_empty() && who.instance.is_none() {
             return if self.members.is_empty() { Ok(()) } else { Err(ResponseError::UnknownMemberId) };
         }
@@ -443,6 +446,9 @@ impl Group {
 
     /// As [`Group::commits`], within a transaction, whose writer need not be a member.
     pub(crate) fn commits_in_transaction(&mut self, now: Duration, who: Who<'_>) -> Result<(), ResponseError> {
+        if who.generation < 0 && self.phase == Phase::Empty {
+            return Ok(());
+        }
         if who.generation < 0 && who.member.is_empty() && who.instance.is_none() {
             return Ok(());
         }

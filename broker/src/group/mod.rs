@@ -8,6 +8,7 @@ pub(crate) mod coordinator;
 pub(crate) mod machine;
 pub(crate) mod member;
 pub(crate) mod stored;
+mod subscriptions;
 
 #[cfg(test)]
 mod tests;

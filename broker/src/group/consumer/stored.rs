@@ -129,3 +129,32 @@ pub(crate) fn read(bytes: &[u8], now: Duration, session: Duration) -> Option<Con
     }
     rest.0.is_empty().then_some(group)
 }
+
+/// The least bytes of a member: eight lengths, three flags, a time, two epochs.
+const MEMBER_BYTES: usize = 8 * 4 + 3 + 8 + 2 * 4;
+
+/// The most memory that reading so many bytes, writing that and reading it again can take: the dearest are a lone member, which has
+/// nodes of eleven in two maps for itself, and a set of one empty name, which has a node of eleven for four bytes.
+pub(crate) fn most_memory(bytes: usize) -> usize {
+    let entry = 2 * size_of::<String>() + size_of::<Member>() + size_of::<BTreeSet<TopicPartition>>();
+    let member = (11 * entry + 64).div_ceil(MEMBER_BYTES);
+    let name = (11 * size_of::<String>() + 32).div_ceil(4);
+    (64 << 10) + 2 * bytes * (2 + member + name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::look_at_membership;
+
+    #[test]
+    fn what_is_kept_of_a_consumer_group_is_known_for_such_and_no_part_of_it_is() {
+        let mut group = ConsumerGroup { epoch: 7, ..ConsumerGroup::default() };
+        group.topics.insert("t".to_string(), (TopicId(3), 4));
+        let bytes = write(&group);
+        assert!(look_at_membership(&bytes));
+        for cut in 0..bytes.len() {
+            assert!(!look_at_membership(&bytes[..cut]), "cut at {cut}");
+        }
+    }
+}
