@@ -176,10 +176,16 @@ fn offsets_are_found_by_name_and_by_time() {
         let partition = ListOffsetsPartition::default().with_timestamp(timestamp);
         let topic = ListOffsetsTopic::default().with_name(name("words")).with_partitions(vec![partition]);
         let request = ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(vec![topic]);
-        let answer = client.ask(8, request);
+        let answer = client.ask(9, request);
         let found = &answer.topics[0].partitions[0];
         assert_eq!((found.error_code, found.offset), (0, expected), "{timestamp}");
     }
+    // A name that is younger than the request's version.
+    let partition = ListOffsetsPartition::default().with_timestamp(-5);
+    let topic = ListOffsetsTopic::default().with_name(name("words")).with_partitions(vec![partition]);
+    let request = ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(vec![topic]);
+    let answer = client.ask(8, request);
+    assert_eq!(answer.topics[0].partitions[0].error_code, ResponseError::UnsupportedVersion.code());
 }
 
 #[test]
