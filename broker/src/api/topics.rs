@@ -152,7 +152,7 @@ pub(super) fn delete_topics(call: &Call<'_>, request: DeleteTopicsRequest) -> De
 
 fn delete(call: &Call<'_>, name: Option<&TopicName>, id: Uuid) -> Answered<(TopicName, Uuid)> {
     let service = call.service;
-    if name.is_some_and(|name| !name.is_empty()) == !id.is_nil() {
+    if name.is_some_and(|name| !name.is_empty()) != id.is_nil() {
         let error =
             if call.version() >= 6 { ResponseError::InvalidRequest } else { ResponseError::UnknownTopicOrPartition };
         return Err(with(error)(&"give a topic's name, or its id"));
