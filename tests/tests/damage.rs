@@ -39,8 +39,9 @@ enum Comes {
 }
 
 /// Every kind of file, and what comes of damage. The table in docs/testing.md says the same in words.
-const KINDS: [(&str, Comes); 21] = [
+const KINDS: [(&str, Comes); 22] = [
     ("lock", Comes::ToLittle),
+    ("reserve", Comes::ToLittle),
     ("write-ahead log", Comes::ToLittle),
     ("base image", Comes::ToLight),
     ("segment", Comes::ToLight),
@@ -75,6 +76,7 @@ fn kind_of(path: &Path) -> Option<&'static str> {
         () if path.starts_with(OUT) && hidden && extension == "txt" => "staged part",
         () if path.starts_with(OUT) && extension == "txt" => "shown part",
         () if below("log") && name == "lock" => "lock",
+        () if below("log") && name == "reserve" => "reserve",
         () if below("log/wal") => "write-ahead log",
         () if below("log/base") => "base image",
         () if extension == "log" => "segment",
@@ -318,9 +320,10 @@ fn damage_to_any_kind_of_file_is_told_or_changes_nothing() {
         assert!(told.get(kind).is_none_or(|(_, n)| *n > 0), "no flipped bit in a {kind} came to light: {told:?}");
     }
     let never: BTreeSet<&str> = KINDS.iter().map(|k| k.0).filter(|kind| !told.contains_key(kind)).collect();
-    // Names that a crash leaves only now and then.
+    // Names that a crash leaves only now and then, and files without a byte.
     let now_and_then = BTreeSet::from([
         "temporary",
+        "reserve",
         "lock",
         "transaction index",
         "checksums of a transaction index",
