@@ -2,7 +2,7 @@
 //! restore with another number of workers.
 //!
 //! The decisions are the product's: [`Overtaker`] says when an instance may cut and what is recorded, [`EdgeCredit`] when records may
-//! be sent, [`GroupAssignment`] who owns a key. Overtaking may happen whenever it can or
+//! be sent, [`GroupAssignment`](cutwater_engine::exchange::GroupAssignment) who owns a key. Overtaking may happen whenever it can or
 //! never, which covers every patience. Store and log are a list here: `protocol` has searched those.
 //!
 //! Here are the states, and which steps there are; `moves` has what a step does, `judge` what is demanded, `searches` what is searched.
