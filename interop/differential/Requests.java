@@ -120,7 +120,10 @@ public final class Requests {
         if (answer instanceof OffsetCommitResponse done) done.data().topics().forEach(t -> t.partitions().sort(Comparator.comparingInt(OffsetCommitResponseData.OffsetCommitResponsePartition::partitionIndex)));
         if (answer instanceof ListTransactionsResponse listed) listed.data().transactionStates().sort(Comparator.comparing(ListTransactionsResponseData.TransactionState::transactionalId));
         if (answer instanceof DescribeConfigsResponse told) told.data().results().forEach(r -> r.configs().sort(Comparator.comparing(DescribeConfigsResponseData.DescribeConfigsResourceResult::name)));
-        if (answer instanceof DescribeAclsResponse told) told.data().resources().sort(Comparator.comparing(Object::toString));
+        if (answer instanceof DescribeAclsResponse told) {
+            told.data().resources().forEach(r -> r.acls().sort(Comparator.comparing(Object::toString)));
+            told.data().resources().sort(Comparator.comparing(Object::toString));
+        }
         if (answer instanceof DeleteAclsResponse done) done.data().filterResults().forEach(f -> f.matchingAcls().sort(Comparator.comparing(Object::toString)));
         if (answer instanceof OffsetFetchResponse told) told.data().groups().forEach(g -> g.topics().sort(Comparator.comparing(OffsetFetchResponseData.OffsetFetchResponseTopics::name)));
         // Kafka gives a topic's partitions in the order of a hash table.
