@@ -1,7 +1,8 @@
 //! Fetching the newest checkpoint ahead of time: the system is asked for its files while other things are still to be done.
 //!
-//! Large state files aren't in the system's cache (decision 0043). From the moment an attempt fails, or a process starts, the files of the
-//! newest manifest will be read most likely; until then sinks are closed, or a log is opened. This is a guess and nothing depends on
+//! Large state files aren't in the system's cache (decision 0043). From the moment an attempt fails the files of the newest manifest will be
+//! read most likely, and until then sinks are closed and threads joined. (Not when a process starts: the syncs with which a log is
+//! opened would wait behind these reads, so that nothing is won.) This is a guess and nothing depends on
 //! it: which checkpoint is restored is decided from the facts (`recovery`), and what can't be read here is told by whoever must
 //! read it.
 

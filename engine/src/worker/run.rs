@@ -22,7 +22,7 @@ use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId};
 use crate::observe::{Connector, Control, ExplainedState, Explanation, Layout, Phase, Report, books};
 use crate::recovery::Program;
 use crate::sink::Room;
-use crate::snapshot::{Manifest, StateReaders, StoreError, fetch_newest};
+use crate::snapshot::{Manifest, StateReaders, StoreError};
 use crate::worker::attempt::{AttemptState, Failure};
 use crate::worker::groups::Groups;
 use crate::worker::program::program_of;
@@ -64,10 +64,6 @@ fn run_through_pauses(build: BuildFn, options: &Options, control: &Control) -> R
     let since = options.platform.clock.monotonic();
     let (mut space, watched) = Space::watch(options, control.progress());
     let waits = options.guarantee.snapshots().is_some() && !options.wait_for_space.is_zero();
-    if options.guarantee.snapshots().is_some() {
-        // The disk reads the state while the log is opened.
-        fetch_newest(options.platform.files.as_ref(), &options.dir.join(CHECKPOINTS));
-    }
     let mut past = Past::default();
     loop {
         // A pause closes here what couldn't stay open, so that it can be opened anew: a log whose sync failed, for one.
