@@ -213,8 +213,11 @@ impl Scheduler {
     fn hand_to(&self, worker: Option<usize>) {
         let mut state = self.state();
         state.turn = worker;
-        if let Some(member) = worker.and_then(|w| state.members.get(w)) {
-            member.wake.notify_one();
+        let wake = worker.and_then(|w| state.members.get(w)).map(|member| member.wake.clone());
+        // Whoever wakes up needs the lock at once.
+        drop(state);
+        if let Some(wake) = wake {
+            wake.notify_one();
         }
     }
 

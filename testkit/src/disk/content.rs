@@ -1,10 +1,12 @@
 //! The bytes of one file, shared copy-on-write: a copy of a whole disk costs a few pointers, not its bytes.
 //!
 //! Blocks of 4096 bytes sit in chunks of 64. A write copies at most the chunk's pointers and the blocks it touches.
-//! Blocks that were never written are absent and read as zeros, so a preallocated file costs nothing.
+//! Blocks that were never written are absent and read as zeros, so a preallocated file costs nothing. Blocks written with
+//! zeros take their room, but are one block in memory: a log that writes its files out before it uses them does it in each
+//! life of each seed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use cutwater_platform::BLOCK_BYTES;
 
@@ -13,6 +15,9 @@ const CHUNK_BLOCKS: u64 = 64;
 
 pub(crate) type Block = [u8; BLOCK_BYTES];
 type Chunk = [Option<Arc<Block>>; CHUNK_BLOCKS as usize];
+
+/// What every whole block of zeros shares.
+static ZEROS: LazyLock<Arc<Block>> = LazyLock::new(|| Arc::new([0; BLOCK_BYTES]));
 
 /// Bytes and length of a file.
 #[derive(Clone, Default, Debug)]
@@ -86,7 +91,11 @@ impl Content {
             let within = (at % BLOCK) as usize;
             let take = (BLOCK_BYTES - within).min(bytes.len() - done);
             let part = &bytes[done..done + take];
-            self.block_mut(at / BLOCK)[within..within + take].copy_from_slice(part);
+            if *part == ZEROS[..] {
+                self.set_block(at / BLOCK, Some(ZEROS.clone()));
+            } else {
+                self.block_mut(at / BLOCK)[within..within + take].copy_from_slice(part);
+            }
             done += take;
         }
         if !bytes.is_empty() {
@@ -144,7 +153,7 @@ mod tests {
                 content.set_len(offset as u64);
                 plain.resize(offset, 0);
             } else {
-                let bytes = vec![(round % 255) as u8 + 1; random.below(9_000) as usize];
+                let bytes = vec![(round % 7) as u8; random.below(9_000) as usize];
                 content.write(&bytes, offset as u64);
                 if !bytes.is_empty() {
                     plain.resize(plain.len().max(offset + bytes.len()), 0);
