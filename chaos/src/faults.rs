@@ -19,6 +19,8 @@ pub(crate) struct Struck {
     pub(crate) full_disks: u64,
     /// Connections.
     pub(crate) cuts: u64,
+    /// Transactions that an administrator aborted.
+    pub(crate) aborts: u64,
 }
 
 impl Struck {
@@ -27,6 +29,7 @@ impl Struck {
         self.stops += other.stops;
         self.full_disks += other.full_disks;
         self.cuts += other.cuts;
+        self.aborts += other.aborts;
     }
 }
 

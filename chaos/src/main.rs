@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admin;
 mod faults;
 mod foreign;
 mod malformed;

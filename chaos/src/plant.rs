@@ -20,6 +20,8 @@ pub(crate) enum Fault {
     TakesTheStableOffsetBack,
     /// Two records change places.
     ChangesPlaces,
+    /// What an administrator aborted is acknowledged as committed.
+    CommitsWhatWasAborted,
 }
 
 /// A planted fault, which strikes once where it is a matter of once.
@@ -32,6 +34,10 @@ pub(crate) struct Plant {
 impl Plant {
     pub(crate) fn new(fault: Fault) -> Plant {
         Plant { fault, struck: Mutex::default() }
+    }
+
+    pub(crate) fn is(&self, fault: Fault) -> bool {
+        self.fault == fault
     }
 
     pub(crate) fn shows_aborted(&self) -> bool {
@@ -60,7 +66,10 @@ impl Plant {
                     seen.records[at].1 = seen.records[at - 1].1;
                 }
             }
-            Fault::TakesTheStableOffsetBack if seen.last_stable > victim + 50 && struck.insert((2, 0)) => {
+            // Several times: the first answers may come to those who asked before anybody was told more.
+            Fault::TakesTheStableOffsetBack if seen.last_stable > victim + 50 && struck.len() < 20 => {
+                let times = struck.len() as u64;
+                struck.insert((2, times));
                 seen.last_stable = victim;
                 seen.records.retain(|(offset, _)| *offset < victim);
             }

@@ -30,8 +30,8 @@ impl Total {
         self.struck.add(outcomes.struck);
     }
 
-    fn numbers(&self) -> [u64; 10] {
-        let Struck { kills, stops, full_disks, cuts } = self.struck;
+    fn numbers(&self) -> [u64; 11] {
+        let Struck { kills, stops, full_disks, cuts, aborts } = self.struck;
         [
             self.rounds,
             self.operations,
@@ -43,6 +43,7 @@ impl Total {
             stops,
             full_disks,
             cuts,
+            aborts,
         ]
     }
 
@@ -55,12 +56,24 @@ impl Total {
         let wrong = || Failed::new(format!("{} is no state of a run with seed {seed}; remove it", path.display()));
         let numbers: Option<Vec<u64>> = text.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
         let numbers = numbers.ok_or_else(wrong)?;
-        let [its_seed, rounds, operations, acknowledged, read, foreign, unjudged, kills, stops, full_disks, cuts] =
-            numbers[..]
+        let [
+            its_seed,
+            rounds,
+            operations,
+            acknowledged,
+            read,
+            foreign,
+            unjudged,
+            kills,
+            stops,
+            full_disks,
+            cuts,
+            aborts,
+        ] = numbers[..]
         else {
             return Err(wrong());
         };
-        let struck = Struck { kills, stops, full_disks, cuts };
+        let struck = Struck { kills, stops, full_disks, cuts, aborts };
         let total = Total { rounds, operations, acknowledged, read, foreign, unjudged, struck };
         if its_seed == seed { Ok(total) } else { Err(wrong()) }
     }
@@ -72,7 +85,8 @@ impl Total {
     }
 
     pub(crate) fn page(&self, run: &Run) -> String {
-        let [rounds, operations, acknowledged, read, calls, unjudged, kills, stops, full_disks, cuts] = self.numbers();
+        let [rounds, operations, acknowledged, read, calls, unjudged, kills, stops, full_disks, cuts, aborts] =
+            self.numbers();
         let seeds = format!("{} to {}", run.seed, run.seed + rounds.saturating_sub(1));
         // The scripts' names; where they and their programs lie is this machine's business.
         let scripts: Vec<&str> = run.foreign.iter().filter_map(|line| line.rsplit(['/', ' ']).next()).collect();
@@ -82,6 +96,7 @@ impl Total {
              {operations} operations in {rounds} rounds (seeds {seeds}), commit {}, {}\n\
              {acknowledged} values acknowledged, {read} read, {unjudged} that no reader got to\n\
              {kills} kills, {stops} stops, {full_disks} full disks, {cuts} connections cut\n\
+             {aborts} transactions aborted by an administrator\n\
              clients beside our own: {foreign} ({calls} of the operations)\n\n\
              cargo run --release -p cutwater-chaos -- run --operations {} --seed {} --round {} --result FILE\n",
             said_by("git", &["rev-parse", "--short", "HEAD"]),
@@ -96,10 +111,10 @@ impl Total {
 /// One round in a line.
 pub(crate) fn line(seed: u64, outcomes: &Outcomes) -> String {
     let Outcomes { operations, foreign, acknowledged, read, unjudged, struck, wrong } = outcomes;
-    let Struck { kills, stops, full_disks, cuts } = struck;
+    let Struck { kills, stops, full_disks, cuts, aborts } = struck;
     format!(
         "seed {seed}: {operations} operations ({foreign} of others), {acknowledged} acknowledged, {read} read, {unjudged} unjudged; {kills} kills, \
-         {stops} stops, {full_disks} full disks, {cuts} cuts: {} wrong",
+         {stops} stops, {full_disks} full disks, {cuts} cuts, {aborts} aborts: {} wrong",
         wrong.len()
     )
 }

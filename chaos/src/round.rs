@@ -14,6 +14,7 @@ use kafka_protocol::messages::CreateTopicsRequest;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 
 use crate::Failed;
+use crate::admin::{self, Administrator, Begun};
 use crate::faults::{Faults, Struck};
 use crate::foreign::{self, Foreign};
 use crate::plant::{Fault, Plant};
@@ -29,6 +30,9 @@ pub(crate) const PARTITIONS: u32 = 4;
 
 /// Things that strike in a round, at least: operations come fast, faults take their time.
 const STRIKES: u32 = 12;
+
+/// What a round without faults does instead of each of them.
+const CALM: Duration = Duration::from_millis(150);
 
 /// A foreign client that did less wasn't there.
 const FOREIGN_CALLS: u64 = 200;
@@ -93,7 +97,7 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
     server.again()?;
     create_topic(server.address())?;
     let (recorder, stage, marks) = (Recorder::default(), Stage::default(), Marks::default());
-    let plant = plan.plant.map(Plant::new);
+    let (plant, begun) = (plan.plant.map(Plant::new), Begun::default());
     let mut random = SplitMix::new(plan.seed);
     let mut foreigners = foreign::Running::start(&plan.foreign, proxy.address(), recorder.listen()?, plan.seed)?;
     let mut faults = Faults::new(random.next());
@@ -109,6 +113,7 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
     };
     let ended = std::thread::scope(|scope| {
         let (direct, through) = (server.address(), proxy.address());
+        let (begun, plant) = (&begun, plant.as_ref());
         let mut at_work = vec![];
         for n in 0..3u16 {
             let random = SplitMix::new(random.next());
@@ -130,6 +135,8 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
                 stage: &stage,
                 random: SplitMix::new(random.next()),
                 newer: n % 2 == 1,
+                begun,
+                plant,
                 client: None,
                 producer: (-1, -1),
                 sequences: BTreeMap::new(),
@@ -144,16 +151,25 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
         let (jumper, jumps) = (reader(30, 0, through), SplitMix::new(random.next()));
         at_work.push(scope.spawn(move || jumper.jump(jumps)));
 
+        let administrator = Administrator {
+            address: direct,
+            recorder: &recorder,
+            stage: &stage,
+            random: SplitMix::new(random.next()),
+            begun,
+        };
+        let administrator = scope.spawn(move || administrator.run());
+
         let until = clock.monotonic() + plan.time;
         let mut failed = None;
-        let mut strikes = if plan.faults { STRIKES } else { 0 };
+        let mut strikes = STRIKES;
         // Other clients take seconds to start.
         let all_there =
             || (0..plan.foreign.len()).all(|n| recorder.count_of_hundred(foreign::hundred(n)) >= FOREIGN_CALLS);
         while (recorder.count() < plan.operations || strikes > 0 || !all_there()) && clock.monotonic() < until {
             strikes = strikes.saturating_sub(1);
             if !plan.faults {
-                rest(Duration::from_millis(20));
+                rest(CALM);
             } else if let Err(error) = faults.strike(&mut server, &proxy) {
                 failed = Some(error);
                 break;
@@ -168,9 +184,10 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
             rest(Duration::from_millis(10));
         }
         stage.given_up.store(true, Ordering::SeqCst);
-        failed.map_or(calmed, Err).map(|()| foreign_ended)
+        let aborts = administrator.join().unwrap_or(0);
+        failed.map_or(calmed, Err).map(|()| (foreign_ended, aborts))
     });
-    let mut wrong = ended?;
+    let (mut wrong, aborts) = ended?;
     let mut foreign_calls = 0;
     let mut uncommitted = vec![];
     stage.given_up.store(false, Ordering::SeqCst);
@@ -189,6 +206,10 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
     let (history, troubles) = recorder.take();
     wrong.extend(troubles);
     wrong.extend(against_uncommitted(&history, &uncommitted));
+    wrong.extend(admin::committed_nevertheless(&history));
+    if aborts == 0 {
+        wrong.push("the administrator aborted nothing: it had no part in this".to_string());
+    }
     let report = check(&history);
     for (n, Foreign(line)) in plan.foreign.iter().enumerate() {
         let calls = recorder.count_of_hundred(foreign::hundred(n));
@@ -200,7 +221,7 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
     if !report.is_clean() {
         wrong.push(report.to_string());
     }
-    faults.struck.cuts = proxy.cuts();
+    (faults.struck.cuts, faults.struck.aborts) = (proxy.cuts(), aborts);
     Ok(Outcomes {
         operations: report.operations as u64,
         foreign: foreign_calls,

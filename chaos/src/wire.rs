@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use cutwater_partition_log::batch::{BatchBuilder, Compression, Limits, ProducerStamp, records};
+use kafka_protocol::ResponseError;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::fetch_response::PartitionData;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
@@ -86,6 +87,21 @@ impl Client {
 /// Whether an error means that the connection is gone, and not that the answer was nonsense.
 pub(crate) fn is_connection(error: &io::Error) -> bool {
     error.kind() != ErrorKind::Other
+}
+
+/// Errors that ask for nothing but another try.
+pub(crate) fn is_passing(code: i16) -> bool {
+    [
+        ResponseError::KafkaStorageError,
+        ResponseError::NotLeaderOrFollower,
+        ResponseError::NotCoordinator,
+        ResponseError::CoordinatorLoadInProgress,
+        ResponseError::CoordinatorNotAvailable,
+        ResponseError::RequestTimedOut,
+        ResponseError::NetworkException,
+    ]
+    .iter()
+    .any(|error| error.code() == code)
 }
 
 pub(crate) fn topic_name(name: &str) -> TopicName {

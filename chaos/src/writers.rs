@@ -20,31 +20,18 @@ use kafka_protocol::messages::txn_offset_commit_request::{
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::StrBytes;
 
+use crate::admin::{Begun, OURS};
+use crate::plant::{Fault, Plant};
 use crate::record::Recorder;
 use crate::round::{PARTITIONS, Stage, TOPIC};
 use crate::server::rest;
-use crate::wire::{Client, batch, produce, produced, topic_name};
+use crate::wire::{Client, batch, is_passing, produce, produced, topic_name};
 
 /// As many as a client may have under way.
 const UNDER_WAY: usize = 5;
 
 /// How long to wait before the next try.
 const PAUSE: Duration = Duration::from_millis(30);
-
-/// Errors that ask for nothing but another try.
-fn is_passing(code: i16) -> bool {
-    [
-        ResponseError::KafkaStorageError,
-        ResponseError::NotLeaderOrFollower,
-        ResponseError::NotCoordinator,
-        ResponseError::CoordinatorLoadInProgress,
-        ResponseError::CoordinatorNotAvailable,
-        ResponseError::RequestTimedOut,
-        ResponseError::NetworkException,
-    ]
-    .iter()
-    .any(|error| error.code() == code)
-}
 
 /// A batch and the values in it.
 struct Batch {
@@ -193,6 +180,8 @@ pub(crate) struct Transactional<'a> {
     pub(crate) random: SplitMix,
     /// The newer protocol, in which every end has an epoch of its own.
     pub(crate) newer: bool,
+    pub(crate) begun: &'a Begun,
+    pub(crate) plant: Option<&'a Plant>,
     pub(crate) client: Option<Client>,
     pub(crate) producer: (i64, i16),
     pub(crate) sequences: BTreeMap<u32, i32>,
@@ -200,7 +189,7 @@ pub(crate) struct Transactional<'a> {
 
 impl Transactional<'_> {
     fn id(&self) -> TransactionalId {
-        TransactionalId(StrBytes::from_string(format!("chaos-{}", self.process)))
+        TransactionalId(StrBytes::from_string(format!("{OURS}{}", self.process)))
     }
 
     fn group(&self) -> GroupId {
@@ -217,6 +206,7 @@ impl Transactional<'_> {
             number += 1;
             let txn = Value::new(self.process, number, 0).txn();
             self.recorder.note(self.process, Call::Begin { txn }, Outcome::Ok);
+            self.begun.begins(self.producer, txn);
             let with_offsets = self.random.next().is_multiple_of(3);
             let fate = self.random.next() % 12;
             let filled = self.fill(number, with_offsets.then_some(position + 1));
@@ -230,7 +220,8 @@ impl Transactional<'_> {
             let commit = fate > 2;
             let started = self.recorder.start();
             let ended = self.end(commit);
-            let outcome = if ended.is_ok() { Outcome::Ok } else { Outcome::Unknown };
+            let planted = commit && self.plant.is_some_and(|plant| plant.is(Fault::CommitsWhatWasAborted));
+            let outcome = if ended.is_ok() || planted { Outcome::Ok } else { Outcome::Unknown };
             let call = match commit {
                 true => Call::Commit { txns: vec![txn], checkpoint: None },
                 false => Call::Abort { txn },

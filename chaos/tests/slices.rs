@@ -28,6 +28,7 @@ fn what_a_wrong_broker_would_show_is_found() {
         ("shows-aborted", "AbortedRead"),
         ("changes-places", "InconsistentOffset"),
         ("takes-the-stable-offset-back", "went back"),
+        ("commits-what-was-aborted", "aborted by the administrator"),
     ];
     for (fault, found) in planted {
         let (said, clean) =

@@ -82,7 +82,9 @@ def transactional(process):
                     raise
                 surely(lambda: p.abort_transaction(10))
             except KafkaException:
-                # As a program would that is started again.
+                # As a program would that is started again. What is under way is given up, and told of as unknown.
+                p.purge()
+                p.flush(5)
                 p = fresh()
 
 
@@ -123,6 +125,8 @@ def died(what):
 
 
 threading.excepthook = died
+# The administrator fences it again and again, and it would say so each time. What goes wrong here is told to the recorder.
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 threads = [threading.Thread(target=of, args=(FIRST + n,), daemon=True) for n, of in enumerate((plain, transactional, consumer))]
 for thread in threads:
     thread.start()
