@@ -150,6 +150,10 @@ pub struct Snapshots {
     pub merge_after: usize,
     /// How state files are packed.
     pub compression: Compression,
+    /// Where checkpoints come more often than this, large state files are written past the system's cache, which costs the least CPU.
+    /// Otherwise they go through it and stay there for as long as it has room, so that a restore after a panic or a `kill -9`
+    /// doesn't wait for the disk. `Duration::MAX` for always past it, zero for never (decision 0090).
+    pub past_cache_below: Duration,
     /// A checkpoint that isn't complete after this time is declined: nothing is lost, and the next one covers its output. What it
     /// waited for is said, and kept in the history.
     pub timeout: Duration,
@@ -173,6 +177,7 @@ impl Default for Snapshots {
             deltas_max: 16,
             merge_after: 8,
             compression: Compression::None,
+            past_cache_below: Duration::from_millis(150),
             timeout: Duration::from_secs(600),
             declined_max: 10,
             history: 64,

@@ -82,12 +82,20 @@ pub struct SnapshotFiles {
     compression: Compression,
     /// On whose cores blocks are packed; nobody's if they aren't.
     cores: Option<Arc<dyn Spawn>>,
+    /// Whether large files shall stay in the system's cache, for a restore that comes soon.
+    cached: bool,
 }
 
 impl SnapshotFiles {
     /// A writer into `store` for `owner`.
     pub fn new(store: Arc<dyn CheckpointStore>, owner: Owner, crash: CrashPoints) -> SnapshotFiles {
-        SnapshotFiles { store, owner, crash, compression: Compression::None, cores: None }
+        SnapshotFiles { store, owner, crash, compression: Compression::None, cores: None, cached: false }
+    }
+
+    /// The same, leaving large files in the system's cache, or writing them past it.
+    #[must_use]
+    pub fn cached(self, cached: bool) -> SnapshotFiles {
+        SnapshotFiles { cached, ..self }
     }
 
     /// The same, packing what it writes, side by side on the cores that `cores` has.
@@ -153,7 +161,9 @@ impl SnapshotFiles {
             kind: state.kind,
         };
         let mut out = self.store.create_state_file(&self.owner, &name)?;
-        let file = write_file(out.as_mut(), &self.owner, origin, &name.to_string(), state, self.compression)?;
+        let bytes: usize = state.blocks.iter().map(|block| block.payload().len()).sum();
+        let cached = self.cached && bytes <= CACHED_MAX_BYTES;
+        let file = write_file(out.as_mut(), &self.owner, origin, &name.to_string(), state, self.compression, cached)?;
         self.crash.reach("snapshot.file-written");
         if !self.crash.is_planted("snapshot.not-synced") {
             out.finish()?;
@@ -163,7 +173,11 @@ impl SnapshotFiles {
     }
 }
 
-/// Writes one whole state file, whose blocks are packed already; the caller syncs it.
+/// Files larger than this are always written past the cache: so much unwritten memory would hold up the syncs of everybody else.
+const CACHED_MAX_BYTES: usize = 256 << 20;
+
+/// Writes one whole state file, whose blocks are packed already; the caller syncs it. If it shall be `cached`, all of it goes
+/// through the system's cache.
 ///
 /// # Errors
 /// [`WriteError`].
@@ -174,6 +188,7 @@ pub(crate) fn write_file(
     name: &str,
     state: FrozenState,
     compression: Compression,
+    cached: bool,
 ) -> Result<StateFile, WriteError> {
     let FrozenState { name: state, schema, kind, entries, blocks, failed } = state;
     let state = state.as_str().to_owned();
@@ -205,7 +220,7 @@ pub(crate) fn write_file(
     });
     let bytes = if aligned {
         let mut blocks = blocks.collect::<Result<Vec<FrozenBlock>, WriteError>>()?;
-        write_aligned(out, &prefix, &mut blocks, &totals.encode(seed).0)?
+        write_aligned(out, &prefix, &mut blocks, &totals.encode(seed).0, cached)?
     } else {
         out.write(&prefix)?;
         let mut bytes = prefix.len();
@@ -246,12 +261,13 @@ fn seal_with(block: &mut FrozenBlock, checksum: u64, totals: &mut Totals) -> boo
     true
 }
 
-/// Writes header, blocks and footer, each in whole units, in one go.
+/// Writes header, blocks and footer, each in whole units; past the system's cache in one go.
 fn write_aligned(
     out: &mut dyn StateFileOut,
     prefix: &[u8],
     blocks: &mut [FrozenBlock],
     footer: &[u8],
+    cached: bool,
 ) -> Result<usize, StoreError> {
     let (mut first, mut last) = (AlignedBuf::with_capacity(UNIT_BYTES), AlignedBuf::with_capacity(UNIT_BYTES));
     first.extend_from_slice(prefix);
@@ -262,6 +278,70 @@ fn write_aligned(
     parts.push(first.as_slice());
     parts.extend(blocks.iter_mut().map(|block| &*block.aligned()));
     parts.push(last.as_slice());
-    out.write_units(&parts)?;
+    match cached {
+        true => parts.iter().try_for_each(|part| out.write(part))?,
+        false => out.write_units(&parts)?,
+    }
     Ok(parts.iter().map(|part| part.len()).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{Attempt, JobId, OperatorId, WorkerIndex};
+    use crate::state::Encoder;
+
+    /// Keeps what is written, and how much of it might have gone past the cache.
+    #[derive(Default)]
+    struct Out {
+        bytes: Vec<u8>,
+        past_cache: usize,
+    }
+
+    impl StateFileOut for Out {
+        fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+            self.bytes.extend_from_slice(bytes);
+            Ok(())
+        }
+
+        fn write_units(&mut self, parts: &[&[u8]]) -> Result<(), StoreError> {
+            self.past_cache += parts.iter().map(|part| part.len()).sum::<usize>();
+            parts.iter().try_for_each(|part| self.write(part))
+        }
+
+        fn finish(self: Box<Self>) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+
+    /// A state of so many entries of a kilobyte, written.
+    fn written(entries: usize, cached: bool) -> Out {
+        let mut encoder = Encoder::default();
+        (0..entries).for_each(|i| encoder.add(&i.to_le_bytes(), &[i as u8; 1024]));
+        let name = StateName::new("counts").unwrap();
+        let state = encoder.finish(&name, 7, StateFileKind::Base);
+        let origin = SnapshotOrigin {
+            checkpoint: CheckpointId(1),
+            instance: InstanceId { operator: OperatorId(0), worker: WorkerIndex(0) },
+            groups: GroupRange { start: 0, end: 1 << 16 },
+        };
+        let (mut out, owner) = (Out::default(), Owner { job: JobId(1), attempt: Attempt(1) });
+        let file = write_file(&mut out, &owner, &origin, "a file", state, Compression::None, cached).unwrap();
+        assert_eq!(file.bytes, out.bytes.len() as u64);
+        out
+    }
+
+    #[test]
+    fn a_file_that_shall_be_cached_is_the_same_and_never_goes_past_the_cache() {
+        let (cached, direct) = (written(3_000, true), written(3_000, false));
+        assert!(cached.bytes == direct.bytes);
+        assert_eq!((cached.past_cache, direct.past_cache), (0, direct.bytes.len()));
+    }
+
+    #[test]
+    fn a_small_file_goes_through_the_cache_in_any_case() {
+        for cached in [true, false] {
+            assert_eq!(written(10, cached).past_cache, 0);
+        }
+    }
 }

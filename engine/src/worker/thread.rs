@@ -138,7 +138,8 @@ fn live(
     let clock = environment.platform.clock.clone();
     let snapshots = environment.guarantee.snapshots().zip(orders.recovered.as_ref()).map(|(config, recovered)| {
         let crash = environment.platform.crash.clone();
-        let files = SnapshotFiles::new(recovered.store.clone(), recovered.owner, crash);
+        let files = SnapshotFiles::new(recovered.store.clone(), recovered.owner, crash)
+            .cached(config.interval >= config.past_cache_below);
         (*config, files.packed(config.compression, environment.platform.spawn.clone()))
     });
     let plane = control.filter(|_| snapshots.is_some()).map(|(io, exports)| plane(orders, io, exports, first));

@@ -66,7 +66,7 @@ fn write(state: FrozenState, checkpoint: CheckpointId) -> Result<StateBytes, Wri
     };
     let name = state.name().to_string();
     let mut out = Out::default();
-    let file = write_file(&mut out, &owner, &origin, &name, state, Compression::None)?;
+    let file = write_file(&mut out, &owner, &origin, &name, state, Compression::None, false)?;
     let bytes = out.0.take();
     Ok(StateBytes { file, bytes })
 }
