@@ -149,11 +149,36 @@ struct Turn {
 /// What one write makes durable.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
-    pub(crate) entries: Vec<Entry>,
+    pending: VecDeque<Pending>,
     pub(crate) effects: Vec<Effect>,
-    pub(crate) waiters: Vec<Waiter>,
     /// The state right behind the last entry.
     pub(crate) image: Option<Image>,
+}
+
+impl Group {
+    /// An empty one with room for as much as `like` this one: what is taken into it needs no memory under the core lock.
+    pub(crate) fn room_like(like: (usize, usize)) -> Group {
+        let (pending, effects) = like;
+        Group { pending: VecDeque::with_capacity(pending), effects: Vec::with_capacity(effects), image: None }
+    }
+
+    /// What it holds, in items and effects.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (self.pending.len(), self.effects.len())
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.pending.iter().filter_map(|pending| pending.entry.as_ref())
+    }
+
+    pub(crate) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
+        self.pending.iter().filter_map(|pending| pending.waiter.as_ref())
+    }
+
+    /// Those who wait, who are nobody afterwards.
+    pub(crate) fn take_waiters(&mut self) -> impl Iterator<Item = Waiter> {
+        self.pending.iter_mut().filter_map(|pending| pending.waiter.take())
+    }
 }
 
 impl Core {
@@ -266,6 +291,10 @@ impl Core {
 
     /// Items and bytes that the next group takes: at least one item, then as many as fit `limit`.
     pub(crate) fn next_group(&self, limit: usize) -> Option<(usize, usize)> {
+        // Mostly it is all there is.
+        if self.queued_bytes <= limit && self.images_underway == 0 {
+            return (!self.queue.is_empty()).then_some((self.queue.len(), self.queued_bytes));
+        }
         let (mut items, mut bytes) = (0, 0);
         for pending in &self.queue {
             if bytes > 0 && bytes + pending.bytes > limit {
@@ -280,20 +309,23 @@ impl Core {
         (items > 0).then_some((items, bytes))
     }
 
-    /// Takes the [next group](Core::next_group) out of the queue and lets waiting appenders try again.
-    pub(crate) fn take_group(&mut self, items: usize, bytes: usize) -> Group {
-        let waiters = Vec::with_capacity(self.awaited.min(items));
-        let mut group = Group { entries: Vec::with_capacity(items), waiters, ..Group::default() };
-        let mut effects = 0;
-        for pending in self.queue.drain(..items) {
-            self.awaited -= usize::from(pending.waiter.is_some()) + usize::from(pending.image.is_some());
-            effects += pending.effects;
-            group.entries.extend(pending.entry);
-            group.waiters.extend(pending.waiter);
-            group.image = pending.image;
+    /// Takes the [next group](Core::next_group) out of the queue, into an empty one, and lets waiting appenders try again.
+    pub(crate) fn take_group(&mut self, items: usize, bytes: usize, mut group: Group) -> Group {
+        if items == self.queue.len() {
+            // All of it, in one step: others wait for this lock.
+            std::mem::swap(&mut self.queue, &mut group.pending);
+            std::mem::swap(&mut self.effects, &mut group.effects);
+            self.awaited = 0;
+        } else {
+            let mut effects = 0;
+            for pending in self.queue.drain(..items) {
+                self.awaited -= usize::from(pending.waiter.is_some()) + usize::from(pending.image.is_some());
+                effects += pending.effects;
+                group.pending.push_back(pending);
+            }
+            group.effects.extend(self.effects.drain(..effects));
         }
-        // Copied, so that the room here stays and doesn't grow anew, under the lock, with each group.
-        group.effects = self.effects.drain(..effects).collect();
+        group.image = group.pending.back_mut().and_then(|last| last.image.take());
         self.queued_bytes -= bytes;
         for waiting in self.space.drain(..) {
             waiting.complete(());
@@ -386,7 +418,6 @@ impl Shared {
     /// Waits for the answer; writes itself if nobody does.
     pub(crate) fn wait(&self, waiter: &Waiter) -> Answer {
         if let Some(answer) = waiter.try_take() {
-            self.wakes.go_on();
             return answer;
         }
         let leads = self.lock().take_lead();
@@ -394,12 +425,12 @@ impl Shared {
     }
 
     fn wait_in_turn(&self, turn: Turn) -> Answer {
+        // Whoever sleeps, or waits for the disk, makes room for others.
+        self.wakes.pause();
         if turn.leads {
             self.lead(&turn.waiter);
         }
-        let answer = turn.waiter.wait(&*self.platform.spawn);
-        self.wakes.go_on();
-        answer
+        turn.waiter.wait(&*self.platform.spawn)
     }
 
     /// Judges and accepts a request under the core lock, then waits until it, and everything before it, is durable and

@@ -63,8 +63,9 @@ impl Owner {
     /// Fenced; the name is taken or none; too many are live or remembered; the log is down.
     pub fn begin(&self, name: TxnName) -> Result<Txn, TxnError> {
         let shared = &self.inner.shared;
+        let wall = shared.wall();
         let mut core = shared.core_for(Needs::Growth)?;
-        let planned = core.state.plan_begin(self.id, self.attempt, name, shared.wall(), &shared.limits)?;
+        let planned = core.state.plan_begin(self.id, self.attempt, name, wall, &shared.limits)?;
         let BeginPlan { block, begin, id, producer, epoch } = planned;
         core.push_all(block);
         core.push(begin);

@@ -7,6 +7,7 @@
 //! held has been written; on those that copy, what was written is a torn tail to whoever opens the log meanwhile.
 
 use std::sync::{MutexGuard, PoisonError};
+use std::thread::Thread;
 
 use cutwater_platform::{BLOCK_BYTES, IoError};
 
@@ -27,6 +28,8 @@ pub(crate) struct Wal {
     imaged: u64,
     /// A group whose frame found no room: the next one to write.
     held: Option<Group>,
+    /// What the last group held: the next one has room for as much.
+    size: (usize, usize),
     /// The last write found no room.
     is_short: bool,
 }
@@ -34,12 +37,12 @@ pub(crate) struct Wal {
 impl Wal {
     /// For a log whose base image covers everything below `imaged`.
     pub(crate) fn new(ring: Ring, imaged: u64) -> Wal {
-        Wal { ring, builder: FrameBuilder::default(), imaged, held: None, is_short: false }
+        Wal { ring, builder: FrameBuilder::default(), imaged, held: None, size: (0, 0), is_short: false }
     }
 
     /// Whoever waits for what is held waits no longer.
     fn answer(&mut self, answer: &Answer) {
-        for waiter in self.held.iter_mut().flat_map(|group| group.waiters.drain(..)) {
+        for waiter in self.held.iter_mut().flat_map(|group| group.take_waiters()) {
             waiter.complete(answer.clone());
         }
     }
@@ -133,6 +136,7 @@ impl Shared {
         if let Some(group) = wal.held.take() {
             return self.write(wal, group);
         }
+        let room = Group::room_like(wal.size);
         let mut core = self.lock();
         if core.images_underway == 0 && core.check().is_ok() {
             let due = wal.ring.position() - wal.imaged >= self.limits.checkpoint_bytes;
@@ -157,16 +161,17 @@ impl Shared {
             wal.ring.make_ready(padded)?;
             return Ok(Made::Room);
         }
-        let group = core.take_group(items, bytes);
+        let group = core.take_group(items, bytes, room);
         drop(core);
+        wal.size = group.size();
         self.write(wal, group)
     }
 
     fn write(&self, wal: &mut Wal, group: Group) -> Result<Made, IoError> {
         let position = wal.ring.position();
-        if !group.entries.is_empty() {
+        if group.entries().next().is_some() {
             wal.builder.begin();
-            group.entries.iter().for_each(|entry| wal.builder.push(entry));
+            group.entries().for_each(|entry| wal.builder.push(entry));
             let frame = wal.builder.finish(wal.ring.generation(), position, position);
             self.platform.crash.reach("log.frame-buffered");
             let begun = self.platform.clock.monotonic();
@@ -176,7 +181,7 @@ impl Shared {
             }
             self.writes.record(self.platform.clock.monotonic().saturating_sub(begun));
             self.platform.crash.reach("log.frame-written");
-            self.reach_entries(&group.entries);
+            self.reach_entries(group.entries());
         }
         if std::mem::take(&mut wal.is_short) {
             self.got_on(Who::Wal);
@@ -188,7 +193,7 @@ impl Shared {
         Ok(Made::Group(group, position))
     }
 
-    fn reach_entries(&self, entries: &[Entry]) {
+    fn reach_entries<'a>(&self, entries: impl Iterator<Item = &'a Entry>) {
         for entry in entries {
             let point = match entry {
                 Entry::Claim { .. } => "log.claim-written",
@@ -217,10 +222,13 @@ impl Shared {
             let listeners = self.view.write().expect("no panic under the view lock").apply(&group.effects);
             listeners.iter().for_each(|listener| listener.notify());
         }
-        let answered = !group.waiters.is_empty();
-        // Of the group before, some may sleep still: those that were to wake them were awake already.
-        self.wakes.finish();
-        self.wakes.start(group.waiters.iter().filter_map(|waiter| waiter.fill(Ok(()))).collect());
+        let answered = group.waiters().next().is_some();
+        let asleep: Vec<Thread> = group.waiters().filter_map(|waiter| waiter.fill(Ok(()))).collect();
+        // Where nothing runs by itself nobody sleeps either.
+        if !self.platform.spawn.is_inline() {
+            self.wakes.settle();
+            self.wakes.start(asleep);
+        }
         if answered {
             self.platform.crash.reach("log.acknowledged");
         }

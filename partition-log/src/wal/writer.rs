@@ -18,6 +18,8 @@ use crate::room::Who;
 
 /// How long the log may keep what nobody waits for before it is written.
 pub(crate) const LINGER: Duration = Duration::from_millis(5);
+/// How long those that have their answers and still sleep may be left to those that are awake.
+const LOOK_AFTER: Duration = Duration::from_micros(50);
 
 impl Shared {
     /// Writes groups until `waiter` has its answer. The caller has just taken the lead.
@@ -34,9 +36,9 @@ impl Shared {
             }
         }
         drop(guard);
-        self.wakes.finish();
         let wake = self.lock().leave_lead();
-        if wake {
+        // It looks after those that still sleep, too.
+        if wake || self.wakes.are_left() {
             self.wake_writer();
         }
     }
@@ -59,11 +61,13 @@ pub(crate) struct Writer {
     leads: bool,
     /// It has waited for more to come.
     lingered: bool,
+    /// It has left sleepers to those that are awake.
+    trusted: bool,
 }
 
 impl Writer {
     pub(crate) fn new(shared: Arc<Shared>) -> Writer {
-        Writer { shared, leads: false, lingered: false }
+        Writer { shared, leads: false, lingered: false, trusted: false }
     }
 
     /// What to do without writing, if anything.
@@ -93,6 +97,22 @@ impl Writer {
         self.leads = core.take_lead_again();
         (!self.leads).then_some(Step::Idle)
     }
+
+    /// It has nothing to write: before it rests it sees to it that everybody who has an answer is woken.
+    fn rest(&mut self, step: Step) -> Step {
+        let wakes = &self.shared.wakes;
+        if step == Step::Done {
+            wakes.finish();
+        } else if std::mem::take(&mut self.trusted) {
+            wakes.settle();
+        }
+        if !wakes.are_left() {
+            return step;
+        }
+        self.trusted = true;
+        self.lingered = false;
+        Step::Wait(LOOK_AFTER)
+    }
 }
 
 impl Drop for Writer {
@@ -104,8 +124,7 @@ impl Drop for Writer {
 impl Task for Writer {
     fn step(&mut self) -> Step {
         if let Some(step) = self.decide() {
-            self.shared.wakes.finish();
-            return step;
+            return self.rest(step);
         }
         match self.shared.write_group() {
             Ok(Progress::Made | Progress::None) => Step::Again,
