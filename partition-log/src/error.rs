@@ -23,7 +23,9 @@ pub enum Down {
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
     /// A write or sync failed: what is on the disk is unknown until the log is opened again.
-    #[error("the log has stopped because its disk failed: {reason}; reopen it once the disk is sound")]
+    #[error(
+        "the log has stopped because its disk failed: {reason}; look at the disk and restart the machine, which may show what the disk doesn't have, then reopen the log"
+    )]
     Poisoned {
         /// What failed.
         reason: String,

@@ -59,7 +59,7 @@ pub use checker::{Anomaly, AnomalyKind, Report, assert_clean, check};
 pub use clock::SimClock;
 pub use crash::{CrashAction, CrashCounts, CrashSchedule, Strike};
 pub use diff::{multiset_diff, sequence_diff};
-pub use disk::{DiskOp, LossPolicy, NamePolicy, SimDisk, SyncFault, TraceEntry};
+pub use disk::{DiskOp, LossPolicy, NamePolicy, OpFault, SimDisk, SyncFault, TraceEntry};
 pub use history::{Attempt, Call, Checkpoint, History, Op, Outcome, Recorder, TxnId, Value};
 pub use refusing::RefusingFiles;
 pub use scheduler::{Scheduler, SchedulerLimits};

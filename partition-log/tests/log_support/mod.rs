@@ -6,6 +6,8 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod life;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

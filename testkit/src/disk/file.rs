@@ -51,7 +51,7 @@ impl Drop for SimFile {
 impl File for SimFile {
     fn len(&self) -> io::Result<u64> {
         let mut state = self.disk.lock_state();
-        state.alive()?;
+        state.enter()?;
         Ok(state.file(self.id).cache.len())
     }
 

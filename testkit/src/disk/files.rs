@@ -114,7 +114,10 @@ impl State {
             (Some(_), Open::CreateNew) => Err(error(ErrorKind::AlreadyExists, &path)),
             (Some(Node::Dir(_)), _) => Err(error(ErrorKind::IsADirectory, &path)),
             (None, Open::Read | Open::Write) => Err(error(ErrorKind::NotFound, &path)),
-            (Some(Node::File(id)), how) => Ok(self.open_handle(disk, id, &path, how != Open::Read)),
+            (Some(Node::File(id)), how) => {
+                self.enter()?;
+                Ok(self.open_handle(disk, id, &path, how != Open::Read))
+            }
             (None, Open::Create | Open::CreateNew) => {
                 let id = self.step(DiskOp::Create, &path, None, (0, 0), |s, _| {
                     let id = s.add_file();
@@ -155,8 +158,8 @@ impl Files for SimDisk {
     }
 
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        let state = self.lock_state();
-        state.alive()?;
+        let mut state = self.lock_state();
+        state.enter()?;
         let dir = state.dir_at(path)?;
         let entry = |(name, node): (&OsString, &Node)| DirEntry {
             name: name.to_string_lossy().into_owned(),
@@ -236,8 +239,8 @@ impl Files for SimDisk {
     }
 
     fn kind(&self, path: &Path) -> io::Result<Option<bool>> {
-        let state = self.lock_state();
-        state.alive()?;
+        let mut state = self.lock_state();
+        state.enter()?;
         match state.find(path) {
             Ok(node) => Ok(Some(matches!(node, Node::Dir(_)))),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),

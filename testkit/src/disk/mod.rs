@@ -12,15 +12,17 @@
 //! What [`Files`](cutwater_platform::Files) promises holds, and nothing beyond it: bytes are safe after `sync_data` or
 //! `write_synced_at`, names after `sync_dir`. A crash may strike in any step ([`SimDisk::crash_at_step`]); a struck
 //! operation never answers and is left pending, so the [`LossPolicy`] decides whether it happened, did not, or half did.
-//! A failed sync is Linux's ([`SyncFault`]): an error once, then Ok over bytes that no disk has.
+//! A failed sync is Linux's ([`SyncFault`]): an error once, then Ok over bytes that no disk has. Any other operation can fail as
+//! well ([`OpFault`]).
 //!
 //! Reading order: [`policy`] (what is lost), `content` (bytes), `state` (cache, durable, pending), `restart` (fates carried
-//! out), `files` and `file` (the platform's traits).
+//! out), [`failing`](OpFault), `files` and `file` (the platform's traits).
 //!
 //! Not modelled: misdirected writes (plant one with [`SimDisk::corrupt`]), stalls, several hard links to one file,
 //! permissions, time stamps.
 
 mod content;
+mod failing;
 mod file;
 mod files;
 mod names;
@@ -39,6 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cutwater_platform::BLOCK_BYTES;
 
+pub use failing::OpFault;
 pub use policy::LossPolicy;
 use state::State;
 pub use trace::{DiskOp, TraceEntry};
@@ -152,7 +155,7 @@ impl SimDisk {
     /// with what `policy` and `seed` leave of the pending operations. Everything found is durable then. May be asked
     /// again with other policies: the crashed disk stays as it was.
     ///
-    /// Capacity, bad sectors, short reads and the name policy stay; armed crashes and sync faults don't.
+    /// Capacity, bad sectors, short reads and the name policy stay; armed crashes and faults of syncs and operations don't.
     pub fn restart(&self, policy: LossPolicy, seed: u64) -> SimDisk {
         let mut state = self.lock_state();
         state.off = true;
@@ -189,6 +192,26 @@ impl SimDisk {
     pub fn fail_sync(&self, nth: u64, fault: SyncFault) {
         assert!(nth > 0, "the first sync from now is number 1");
         self.lock_state().sync_fault = Some((nth, fault));
+    }
+
+    /// Lets the `nth` operation from now fail with `EIO` (1 is the next), whatever its kind; see [`OpFault`]. Steps and reads count:
+    /// opening, locking, listing, and asking for a length or a kind among them. A restart disarms it.
+    ///
+    /// # Panics
+    /// If `nth` is 0.
+    pub fn fail_operation(&self, nth: u64, fault: OpFault) {
+        assert!(nth > 0, "the first operation from now is number 1");
+        self.lock_state().failing.arm(nth, fault);
+    }
+
+    /// Operations of any kind so far in this life: what [`SimDisk::fail_operation`] counts.
+    pub fn operations(&self) -> u64 {
+        self.lock_state().failing.asked()
+    }
+
+    /// True once an armed [`SimDisk::fail_operation`] has failed an operation of this life.
+    pub fn has_failed(&self) -> bool {
+        self.lock_state().failing.struck()
     }
 
     /// Limits the disk to so many bytes, in whole blocks of 4096; `None` takes the limit away. A write that needs more

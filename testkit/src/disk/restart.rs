@@ -59,6 +59,7 @@ pub(crate) fn new_life(mut state: State) -> State {
     state.steps = 0;
     state.crash_at = None;
     state.sync_fault = None;
+    state.failing = Default::default();
     state.locks.clear();
     state.recount();
     state

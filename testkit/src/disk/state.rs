@@ -13,6 +13,7 @@ use cutwater_platform::BLOCK_BYTES;
 use cutwater_platform::room::sync_failed;
 
 use super::content::Content;
+use super::failing::Failing;
 use super::restart;
 use super::trace::{DiskOp, Trace, TraceEntry};
 use super::{NamePolicy, SyncFault};
@@ -104,6 +105,9 @@ pub(crate) struct State {
     pub(crate) trace: Trace,
     pub(crate) names: NamePolicy,
     pub(crate) sync_fault: Option<(u64, SyncFault)>,
+    pub(crate) failing: Failing,
+    /// A plain write gets half its way.
+    pub(crate) halve_write: bool,
     pub(crate) capacity_blocks: Option<u64>,
     pub(crate) full_at_sync: bool,
     pub(crate) overwrites_need_room: bool,
@@ -141,6 +145,8 @@ impl State {
             trace: Trace::default(),
             names: NamePolicy::SyncDir,
             sync_fault: None,
+            failing: Failing::default(),
+            halve_write: false,
             capacity_blocks: None,
             full_at_sync: false,
             overwrites_need_room: false,
@@ -164,6 +170,8 @@ impl State {
             trace: Trace::default(),
             names: self.names,
             sync_fault: self.sync_fault,
+            failing: self.failing,
+            halve_write: false,
             capacity_blocks: self.capacity_blocks,
             full_at_sync: self.full_at_sync,
             overwrites_need_room: self.overwrites_need_room,
@@ -202,7 +210,7 @@ impl State {
         let (step, to) = (self.steps, to.map(Arc::from));
         self.trace.push(TraceEntry { step, op, path: path.clone(), to, offset, len, fault: None });
         let struck = self.crash_at == Some(step);
-        let answer = act(self, struck);
+        let answer = if struck { act(self, true) } else { self.failing_step(op, |s| act(s, false)) };
         if struck {
             self.trace.mark("power off");
             self.off = true;
@@ -236,6 +244,9 @@ impl State {
 
     /// How much of a write there is room for.
     fn room_for(&mut self, id: u64, offset: u64, len: u64) -> u64 {
+        if self.halve_write {
+            return len / 2;
+        }
         let Some(capacity) = self.capacity_blocks.filter(|_| !self.full_at_sync) else { return len };
         let mut left = capacity.saturating_sub(self.used_blocks());
         let cache = self.file(id).cache.clone();
@@ -411,8 +422,8 @@ impl State {
         Some((fault, eio()))
     }
 
-    pub(crate) fn read(&self, id: u64, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.alive()?;
+    pub(crate) fn read(&mut self, id: u64, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.enter()?;
         let inode = self.files.get(&id).expect("a file lives as long as its handles");
         let limit = self.read_limit.unwrap_or(usize::MAX).min(buf.len());
         let buf = &mut buf[..limit];

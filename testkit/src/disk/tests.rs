@@ -481,3 +481,59 @@ fn forks_and_restarts_share_the_bytes_that_nobody_wrote() {
     }
     assert_eq!(file.len().expect("alive"), 1 << 20);
 }
+
+#[test]
+fn an_operation_of_any_kind_fails_once_half_done_done_after_all_or_for_ever() {
+    type Ask = fn(&SimDisk, &Arc<dyn File>) -> std::io::Result<()>;
+    let asks: [(Ask, fn(&SimDisk) -> bool); 6] = [
+        (|_, f| f.set_len(5), |d| content(d, "f").is_some_and(|c| c.len() == 5)),
+        (|d, _| d.open(p("new"), Open::CreateNew).map(drop), |d| content(d, "new").is_some()),
+        (|d, _| d.create_dir(p("dir")), |d| d.kind(p("dir")).expect("sound") == Some(true)),
+        (|d, _| d.rename(p("f"), p("g")), |d| content(d, "g").is_some()),
+        (|d, _| d.publish(p("f"), p("h")), |d| content(d, "h").is_some()),
+        (|d, _| d.remove_file(p("f")), |d| content(d, "f").is_none()),
+    ];
+    let eio = |error: std::io::Error| assert_eq!(error.raw_os_error(), Some(5));
+    for (number, (ask, is_done)) in asks.into_iter().enumerate() {
+        for fault in [OpFault::Once, OpFault::OnceDone, OpFault::Forever, OpFault::ReadOnly] {
+            let (disk, file) = with_durable(b"safe");
+            disk.fail_operation(1, fault);
+            eio(ask(&disk, &file).expect_err("armed"));
+            let readable = disk.read_dir(p("/")).is_ok();
+            let writable = disk.open(p("later"), Open::CreateNew).is_ok();
+            let (reads, writes) = match fault {
+                OpFault::Forever => (false, false),
+                OpFault::ReadOnly => (true, false),
+                OpFault::Once | OpFault::OnceDone => (true, true),
+            };
+            assert_eq!((readable, writable, disk.has_failed()), (reads, writes, true), "{number} {fault:?}");
+            assert_eq!(is_done(&disk.kill()), fault == OpFault::OnceDone, "{number} {fault:?}");
+        }
+    }
+    // Those that only look, and the two that do half of it.
+    let (disk, file) = with_durable(b"safe");
+    let looks: [Ask; 5] = [
+        |d, _| d.read_dir(p("/")).map(drop),
+        |d, _| d.kind(p("f")).map(drop),
+        |d, _| d.open(p("f"), Open::Read).map(drop),
+        |_, f| f.len().map(drop),
+        |_, f| f.read_at(&mut [0], 0).map(drop),
+    ];
+    for look in looks {
+        disk.fail_operation(1, OpFault::Once);
+        eio(look(&disk, &file).expect_err("armed"));
+        look(&disk, &file).expect("once");
+    }
+    disk.fail_operation(2, OpFault::Once);
+    file.write_all_at(b"SA", 0).expect("the first of two");
+    eio(file.write_all_at(b"FEST", 2).expect_err("the second"));
+    assert_eq!(content(&disk, "f"), Some(b"SAFE".to_vec()), "half of it is there");
+    disk.fail_operation(1, OpFault::OnceDone);
+    eio(file.sync_data().expect_err("armed"));
+    file.sync_data().expect("the pages count as clean");
+    assert_eq!(
+        content(&disk.restart(LossPolicy::NoneLost, 0), "f"),
+        Some(b"safe".to_vec()),
+        "nothing reached the disk"
+    );
+}
