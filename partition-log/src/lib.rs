@@ -85,6 +85,7 @@ pub use embedded::lookup::{FoundOffset, OffsetSpec};
 pub use embedded::owner::{AbortOutcome, CommitOutcome, Owner};
 pub use embedded::producer::{AppendTicket, BatchSource, Producer};
 pub use embedded::raw::{RawFetch, Watch};
+pub use embedded::rehearsal::Rehearsal;
 pub use embedded::transaction::{CommitTicket, Prepared, Txn};
 pub use error::{
     AbortError, AppendError, ClaimError, CloseError, CommitError, Down, Fenced, FetchError, OpenError, OutcomeUnknown,

@@ -14,7 +14,7 @@ use kafka_protocol::messages::{
 };
 use uuid::Uuid;
 
-use cutwater_partition_log::TopicId;
+use cutwater_partition_log::{Rehearsal, TopicId};
 
 use super::{Call, configs};
 use crate::access::acl::Operation;
@@ -53,10 +53,11 @@ pub(super) fn create_topics(call: &Call<'_>, request: CreateTopicsRequest) -> Cr
     let mut told = BTreeSet::new();
     let asked =
         request.topics.into_iter().filter(|topic| !several.contains(&topic.name) || told.insert(topic.name.clone()));
+    let mut rehearsal = request.validate_only.then(|| call.service.log.rehearse());
     let topics = asked.map(|topic| {
         let allowed = call.create(&topic.name).map_err(|e| with(e)(&"this topic isn't yours to create"));
         let allowed = allowed.and_then(|()| once(&several, &topic.name));
-        let created = allowed.and_then(|()| create(call, &topic, request.validate_only));
+        let created = allowed.and_then(|()| create(call, &topic, rehearsal.as_mut()));
         let (id, partitions) = *created.as_ref().unwrap_or(&(TopicId(0), 0));
         let result = CreatableTopicResult::default()
             .with_error_code(code(&created))
@@ -83,8 +84,8 @@ fn configs_of(call: &Call<'_>, topic: &TopicName) -> Vec<CreatableTopicConfigs> 
     configs::effective(call, topic).into_iter().map(one).collect()
 }
 
-/// The new topic and its partitions.
-fn create(call: &Call<'_>, topic: &CreatableTopic, only_look: bool) -> Answered<(TopicId, u32)> {
+/// The new topic and its partitions; in a rehearsal it isn't made, and has no number.
+fn create(call: &Call<'_>, topic: &CreatableTopic, rehearsal: Option<&mut Rehearsal<'_>>) -> Answered<(TopicId, u32)> {
     let service = call.service;
     let refuse = |error: ResponseError, why: &str| Err((error, why.to_string()));
     let partitions = if !topic.assignments.is_empty() {
@@ -112,15 +113,9 @@ fn create(call: &Call<'_>, topic: &CreatableTopic, only_look: bool) -> Answered<
     let settings = topic.configs.iter().filter_map(|config| Some((config.name.to_string(), config.value.as_ref()?)));
     let settings: Vec<(String, String)> = settings.map(|(name, value)| (name, value.to_string())).collect();
     settings.iter().try_for_each(|(name, value)| configs::check(name, value))?;
-    if only_look {
-        let taken = service.log.topic(&topic.name).is_some();
-        cutwater_partition_log::topic::check_name(&topic.name)
-            .map_err(|e| with(ResponseError::InvalidTopicException)(&e))?;
-        return if taken {
-            refuse(ResponseError::TopicAlreadyExists, "it exists")
-        } else {
-            Ok((TopicId(0), partitions))
-        };
+    if let Some(rehearsal) = rehearsal {
+        let judged = rehearsal.create_topic(&topic.name, partitions);
+        return judged.map(|()| (TopicId(0), partitions)).map_err(|e| with(of_topic(&e))(&e));
     }
     let created = service.log.create_topic(&topic.name, partitions);
     let id = created.map_err(|e| with(of_topic(&e))(&e))?;
@@ -176,8 +171,9 @@ pub(super) fn create_partitions(call: &Call<'_>, request: CreatePartitionsReques
     let mut told = BTreeSet::new();
     let asked =
         request.topics.into_iter().filter(|topic| !several.contains(&topic.name) || told.insert(topic.name.clone()));
+    let mut rehearsal = request.validate_only.then(|| call.service.log.rehearse());
     let results = asked.map(|topic| {
-        let grown = once(&several, &topic.name).and_then(|()| grow(call, &topic, request.validate_only));
+        let grown = once(&several, &topic.name).and_then(|()| grow(call, &topic, rehearsal.as_mut()));
         CreatePartitionsTopicResult::default()
             .with_error_code(code(&grown))
             .with_error_message(message(&grown))
@@ -186,7 +182,7 @@ pub(super) fn create_partitions(call: &Call<'_>, request: CreatePartitionsReques
     CreatePartitionsResponse::default().with_results(results.collect())
 }
 
-fn grow(call: &Call<'_>, topic: &CreatePartitionsTopic, only_look: bool) -> Answered<()> {
+fn grow(call: &Call<'_>, topic: &CreatePartitionsTopic, rehearsal: Option<&mut Rehearsal<'_>>) -> Answered<()> {
     let (name, count) = (&topic.name, topic.count);
     let log = &call.service.log;
     call.topic(Operation::Alter, name).map_err(|e| with(e)(&"this topic isn't yours to change"))?;
@@ -204,5 +200,9 @@ fn grow(call: &Call<'_>, topic: &CreatePartitionsTopic, only_look: bool) -> Answ
         }
         assignments.iter().try_for_each(|assigned| placed(&assigned.broker_ids))?;
     }
-    if only_look { Ok(()) } else { log.grow_topic(name, count).map_err(|e| with(of_topic(&e))(&e)) }
+    let grown = match rehearsal {
+        Some(rehearsal) => rehearsal.grow_topic(name, count),
+        None => log.grow_topic(name, count),
+    };
+    grown.map_err(|e| with(of_topic(&e))(&e))
 }

@@ -27,9 +27,13 @@ pub fn serve() -> Served {
 }
 
 pub fn serve_with(options: BrokerOptions) -> Served {
+    serve_log(LogOptions::default(), options)
+}
+
+pub fn serve_log(log: LogOptions, options: BrokerOptions) -> Served {
     let dir = tempfile::tempdir().expect("a directory");
     let platform = Platform::real();
-    let log = Log::open(&platform, &dir.path().join("log"), LogOptions::default()).expect("a fresh log");
+    let log = Log::open(&platform, &dir.path().join("log"), log).expect("a fresh log");
     let address = "127.0.0.1:0".parse().expect("an address");
     let broker = Broker::start(&platform, log.clone(), address, options).expect("a free port");
     Served { broker, log, dir }

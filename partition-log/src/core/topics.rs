@@ -17,8 +17,28 @@ use crate::policy::TopicPolicy;
 use crate::topic::{TopicId, TopicPartition, check_name};
 use crate::wal::frame::Entry;
 
+/// What counts as made beside what there is, for who judges several changes before any is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Beside {
+    pub(crate) topics: usize,
+    pub(crate) partitions: usize,
+}
+
 impl State {
     pub(crate) fn plan_topic(&self, name: &str, partitions: u32, limits: &LogLimits) -> Result<Entry, TopicError> {
+        self.judge_topic(name, partitions, limits, Beside::default())?;
+        let topic = TopicId(u32::try_from(self.topics.len()).expect("no log lives to see 2^32 topics"));
+        Ok(Entry::TopicCreated { topic, partitions, name: name.to_string() })
+    }
+
+    /// Whether there can be this topic, too.
+    pub(crate) fn judge_topic(
+        &self,
+        name: &str,
+        partitions: u32,
+        limits: &LogLimits,
+        beside: Beside,
+    ) -> Result<(), TopicError> {
         check_name(name)?;
         if self.names.contains_key(name) {
             return Err(TopicError::Exists { name: name.to_string() });
@@ -26,16 +46,15 @@ impl State {
         if partitions == 0 {
             return Err(TopicError::NoPartitions);
         }
-        if self.names.len() >= limits.topics_max {
+        if self.names.len() + beside.topics >= limits.topics_max {
             return Err(TopicError::TooMany { what: "topics", limit: limits.topics_max });
         }
-        self.check_room(partitions, limits)?;
-        let topic = TopicId(u32::try_from(self.topics.len()).expect("no log lives to see 2^32 topics"));
-        Ok(Entry::TopicCreated { topic, partitions, name: name.to_string() })
+        self.check_room(partitions, limits, beside)
     }
 
-    fn check_room(&self, partitions: u32, limits: &LogLimits) -> Result<(), TopicError> {
-        if self.partition_count.saturating_add(partitions as usize) > limits.partitions_max {
+    fn check_room(&self, partitions: u32, limits: &LogLimits, beside: Beside) -> Result<(), TopicError> {
+        let known = self.partition_count.saturating_add(beside.partitions);
+        if known.saturating_add(partitions as usize) > limits.partitions_max {
             return Err(TopicError::TooMany { what: "partitions", limit: limits.partitions_max });
         }
         Ok(())
@@ -58,13 +77,25 @@ impl State {
         partitions: u32,
         limits: &LogLimits,
     ) -> Result<Entry, TopicError> {
+        let (topic, _) = self.judge_growth(name, partitions, limits, Beside::default())?;
+        Ok(Entry::PartitionsAdded { topic, partitions })
+    }
+
+    /// Which topic can grow to so many partitions, and by how many.
+    pub(crate) fn judge_growth(
+        &self,
+        name: &str,
+        partitions: u32,
+        limits: &LogLimits,
+        beside: Beside,
+    ) -> Result<(TopicId, u32), TopicError> {
         let (topic, known) = self.named(name)?;
         let found = known.partitions.len() as u32;
         if partitions <= found {
             return Err(TopicError::OtherPartitions { name: name.to_string(), found, expected: partitions });
         }
-        self.check_room(partitions - found, limits)?;
-        Ok(Entry::PartitionsAdded { topic, partitions })
+        self.check_room(partitions - found, limits, beside)?;
+        Ok((topic, partitions - found))
     }
 
     /// All settings of a topic anew.

@@ -2,7 +2,8 @@
 //!
 //! Reading order: [`Log`] (here), [`producer`] (idempotent appends), [`owner`] (claims, prepared transactions and their
 //! ends), [`transaction`], [`consumer`], [`raw`] (what a server sends on), [`lookup`] (offsets by time), [`measure`], [`group`] (offsets of
-//! consumer groups), [`clients`] (transactions of Kafka clients), [`afar`] (owners in other processes), [`admin`].
+//! consumer groups), [`clients`] (transactions of Kafka clients), [`afar`] (owners in other processes), [`admin`],
+//! [`rehearsal`] (what would become of a change).
 //!
 //! All handles of one opened log share it; the last one to go stops it. Dropped without [`Log::close`] it is left as a
 //! crash would leave it: everything acknowledged is there at the next open.
@@ -17,6 +18,7 @@ pub mod measure;
 pub mod owner;
 pub mod producer;
 pub mod raw;
+pub mod rehearsal;
 pub mod transaction;
 
 use std::path::Path;
