@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use cutwater_broker::BrokerOptions;
+use cutwater_partition_log::batch::ProducerStamp;
 use cutwater_platform::{Clock, SystemClock, WallTime};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::alter_configs_request::{AlterConfigsResource, AlterableConfig as Whole};
@@ -122,4 +123,34 @@ fn a_compacted_topic_takes_no_record_without_a_key_and_no_deletion_of_its_oldest
     assert_eq!(answer.topics[0].partitions[0].error_code, ResponseError::PolicyViolation.code());
     assert_eq!(create(&mut client, "odd", &[("cleanup.policy", "shred")]).0, ResponseError::InvalidConfig.code());
     assert!(served.log.topic("odd").is_none());
+}
+
+#[test]
+fn a_producer_hears_where_its_partition_begins_after_records_were_deleted() {
+    let served = serve();
+    served.log.create_topic("words", 2).expect("a topic");
+    let mut client = served.client();
+    let start = |answer: &ProduceResponse| {
+        let partition = &answer.responses[0].partition_responses[0];
+        (partition.error_code, partition.base_offset, partition.log_start_offset)
+    };
+    let stamp = |base_sequence| ProducerStamp { producer_id: 0, epoch: 0, base_sequence, transactional: false };
+    let send = |client: &mut Client, sequence, version| {
+        start(&client.ask(version, produce("words", 1, -1, batch(stamp(sequence), &["a", "b"]))))
+    };
+    assert_eq!(send(&mut client, 0, 9), (0, 0, 0));
+    assert_eq!(send(&mut client, 2, 9), (0, 2, 0));
+    let partition = DeleteRecordsPartition::default().with_partition_index(1).with_offset(3);
+    let asked = DeleteRecordsTopic::default().with_name(name("words")).with_partitions(vec![partition]);
+    let answer = client.ask(2, DeleteRecordsRequest::default().with_topics(vec![asked]));
+    assert_eq!(answer.topics[0].partitions[0].low_watermark, 3);
+    assert_eq!(send(&mut client, 4, 9), (0, 4, 3));
+    assert_eq!(send(&mut client, 4, 5), (0, 4, 3), "a repeated batch as well");
+    assert_eq!(send(&mut client, 6, 4), (0, 6, -1), "versions before 5 have no such field");
+    let gap = send(&mut client, 20, 9);
+    assert_eq!(gap, (ResponseError::OutOfOrderSequenceNumber.code(), -1, 3), "and who is refused for its sequence");
+    let mut damaged = batch(PLAIN, &["a"]).to_vec();
+    *damaged.last_mut().expect("bytes") ^= 1;
+    let damaged = start(&client.ask(9, produce("words", 1, -1, damaged.into())));
+    assert_eq!(damaged, (ResponseError::CorruptMessage.code(), -1, -1), "what is no batch came to no partition");
 }

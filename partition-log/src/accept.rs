@@ -371,6 +371,8 @@ impl Core {
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) base: u64,
+    /// Where its partition begins; durable before the batch is.
+    pub(crate) log_start: u64,
     pub(crate) waiter: Option<Waiter>,
 }
 
@@ -502,6 +504,7 @@ impl Shared {
                 base
             }
         };
+        let log_start = core.state.partition(at).map_or(0, |partition| partition.log_start);
         // The waiter of a duplicate stands behind the original, which may still be on its way to the disk.
         let waiter = wait.then(|| core.wait_for_all());
         let wake = if wait { core.lead == Lead::Free } else { core.wants_writer() };
@@ -509,7 +512,7 @@ impl Shared {
         if wake {
             self.wake_writer();
         }
-        Ok(Accepted { base, waiter })
+        Ok(Accepted { base, log_start, waiter })
     }
 
     /// Ends what has been open for too long as of `now`, and forgets who has been silent. Waits for nothing.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cutwater_partition_log::batch::{Limits, records};
-use cutwater_partition_log::{AppendError, AppendTicket, Topic};
+use cutwater_partition_log::{AppendError, AppendTicket, Offset, Topic};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TopicName};
@@ -20,7 +20,23 @@ use crate::service::{Later, Reply, Service};
 use crate::wire::codec::Head;
 
 /// A batch on its way, or why it isn't.
-type Underway = Result<AppendTicket, (ResponseError, String)>;
+type Underway = Result<AppendTicket, Refusal>;
+
+/// Why a batch isn't taken.
+#[derive(Clone)]
+struct Refusal {
+    error: ResponseError,
+    why: String,
+    /// Where the partition begins, if it was looked at; Kafka tells it to those whose batch didn't fit in, not to those whose batch was
+    /// none or too large.
+    log_start: Option<Offset>,
+}
+
+impl From<(ResponseError, String)> for Refusal {
+    fn from((error, why): (ResponseError, String)) -> Refusal {
+        Refusal { error, why, log_start: None }
+    }
+}
 
 pub(super) fn produce(call: &Call<'_>, request: ProduceRequest) -> Reply {
     let acks = request.acks;
@@ -31,12 +47,13 @@ pub(super) fn produce(call: &Call<'_>, request: ProduceRequest) -> Reply {
     let id = request.transactional_id.as_ref().map(|id| id.as_str());
     let denied = id.map_or(Ok(()), |id| call.transactional_id(Operation::Write, id)).err();
     let refused = refused.or(denied.map(|error| (error, "this transactional id isn't yours".to_string())));
+    let refused = refused.map(Refusal::from);
     let mut topics = Vec::with_capacity(request.topic_data.len());
     for asked in request.topic_data {
         let topic = call.service.topic_ids.named(&call.service.log, &asked.name, asked.topic_id);
         let name = topic.as_ref().map_or(asked.name.as_str(), |topic| topic.name.as_str());
         let denied = call.topic(Operation::Write, name).err();
-        let denied = denied.map(|error| (error, "this topic isn't yours to write to".to_string()));
+        let denied = denied.map(|error| Refusal::from((error, "this topic isn't yours to write to".to_string())));
         let refused = refused.as_ref().or(denied.as_ref());
         let mut partitions = Vec::with_capacity(asked.partition_data.len());
         for data in asked.partition_data {
@@ -100,13 +117,26 @@ fn append(
     drop(records);
     if call.service.log.cleanup(topic.id).compact && lacks_keys(&batch) {
         let why = "a record of a compacted topic needs a key: nothing could ever replace it";
-        return Err((ResponseError::InvalidRecord, why.to_string()));
+        return Err((ResponseError::InvalidRecord, why.to_string()).into());
     }
     // From version 12 on a batch brings its partition into the transaction by itself (KIP-890).
     let implicit = call.version() >= 12;
-    call.service.log.append_from_client(topic.id, partition, batch, id, implicit).map_err(|e| refused(&e))
+    let log = &call.service.log;
+    log.append_from_client(topic.id, partition, batch, id, implicit).map_err(|e| {
+        let is_looked_at = matches!(
+            of_append(&e),
+            ResponseError::OutOfOrderSequenceNumber
+                | ResponseError::InvalidProducerEpoch
+                | ResponseError::InvalidProducerIdMapping
+                | ResponseError::InvalidTxnState
+                | ResponseError::InvalidRecord
+        );
+        let log_start = || log.offsets(topic.id, partition).ok().map(|offsets| offsets.log_start);
+        Refusal { log_start: is_looked_at.then(log_start).flatten(), ..refused(&e).into() }
+    })
 }
 
+const NO_OFFSET: i64 = -1;
 /// Where a batch has its attributes.
 const ATTRIBUTES: std::ops::Range<usize> = 21..23;
 const CODEC: u16 = 7;
@@ -146,15 +176,22 @@ fn wait(topics: Vec<UnderwayTopic>) -> (ProduceResponse, Option<String>) {
     let mut failed = None;
     let responses = topics.into_iter().map(|topic| {
         let partitions = topic.partitions.into_iter().map(|(index, underway)| {
-            let done = underway.and_then(|ticket| ticket.wait().map_err(|e| refused(&e)));
+            let done = underway.and_then(|ticket| {
+                let start = ticket.log_start();
+                Ok((ticket.wait().map_err(|e| Refusal::from(refused(&e)))?, start))
+            });
             let response = PartitionProduceResponse::default().with_index(index).with_log_append_time_ms(-1);
             match done {
-                Ok(base) => {
-                    response.with_error_code(NONE).with_base_offset(base.0.cast_signed()).with_log_start_offset(0)
-                }
-                Err((error, why)) => {
+                Ok((base, start)) => response
+                    .with_error_code(NONE)
+                    .with_base_offset(base.0.cast_signed())
+                    .with_log_start_offset(start.0.cast_signed()),
+                Err(Refusal { error, why, log_start }) => {
                     failed.get_or_insert_with(|| why.clone());
-                    response.with_error_code(error.code()).with_base_offset(-1).with_error_message(Some(text(why)))
+                    let response = response.with_error_code(error.code()).with_base_offset(NO_OFFSET);
+                    response
+                        .with_log_start_offset(log_start.map_or(NO_OFFSET, |start| start.0.cast_signed()))
+                        .with_error_message(Some(text(why)))
                 }
             }
         });

@@ -148,12 +148,14 @@ impl Producer {
 pub struct AppendTicket {
     inner: Arc<Inner>,
     base: u64,
+    log_start: u64,
     waiter: Waiter,
 }
 
 impl AppendTicket {
     pub(super) fn new(inner: Arc<Inner>, accepted: Accepted) -> AppendTicket {
-        AppendTicket { inner, base: accepted.base, waiter: accepted.waiter.unwrap_or_default() }
+        let Accepted { base, log_start, waiter } = accepted;
+        AppendTicket { inner, base, log_start, waiter: waiter.unwrap_or_default() }
     }
 
     /// Waits until the batch is durable and visible; answers the offset of its first record.
@@ -163,6 +165,11 @@ impl AppendTicket {
     pub fn wait(self) -> Result<Offset, AppendError> {
         self.inner.wait(&self.waiter)?;
         Ok(Offset(self.base))
+    }
+
+    /// The first offset that can be read in the batch's partition, as it was when the batch was accepted.
+    pub fn log_start(&self) -> Offset {
+        Offset(self.log_start)
     }
 
     /// Whether [`AppendTicket::wait`] wouldn't wait.
