@@ -119,6 +119,8 @@ struct Pending {
     bytes: usize,
     waiter: Option<Waiter>,
     image: Option<Image>,
+    /// The next one is to be in the same write.
+    with_next: bool,
 }
 
 /// The state as it was behind some entry, on its way to become a base image.
@@ -211,6 +213,15 @@ impl Core {
         entries.into_iter().for_each(|entry| self.push(entry));
     }
 
+    /// As [`Core::push_all`]; all of them are written in one frame, so that a crash leaves all or none.
+    pub(crate) fn push_together(&mut self, entries: Vec<Entry>) {
+        let count = entries.len();
+        self.push_all(entries);
+        for pending in self.queue.iter_mut().rev().take(count).skip(1) {
+            pending.with_next = true;
+        }
+    }
+
     /// As [`Core::wait_for_all`], for somebody who waits at once: if nobody writes, that one will.
     fn await_all(&mut self) -> Turn {
         Turn { waiter: self.wait_for_all(), leads: self.take_lead() }
@@ -289,19 +300,26 @@ impl Core {
         }
     }
 
-    /// Items and bytes that the next group takes: at least one item, then as many as fit `limit`.
+    /// Items and bytes that the next group takes: at least one item with those that belong to it, then as many as fit `limit`.
     pub(crate) fn next_group(&self, limit: usize) -> Option<(usize, usize)> {
         // Mostly it is all there is.
         if self.queued_bytes <= limit && self.images_underway == 0 {
             return (!self.queue.is_empty()).then_some((self.queue.len(), self.queued_bytes));
         }
         let (mut items, mut bytes) = (0, 0);
+        // Those that belong together.
+        let (mut more, mut more_bytes) = (0, 0);
         for pending in &self.queue {
-            if bytes > 0 && bytes + pending.bytes > limit {
+            more += 1;
+            more_bytes += pending.bytes;
+            if pending.with_next {
+                continue;
+            }
+            if bytes > 0 && bytes + more_bytes > limit {
                 break;
             }
-            items += 1;
-            bytes += pending.bytes;
+            items += std::mem::take(&mut more);
+            bytes += std::mem::take(&mut more_bytes);
             if pending.image.is_some() {
                 break;
             }

@@ -11,7 +11,7 @@ use log_support::life::{Life, check, live};
 use log_support::{open, surviving_prefix};
 
 /// Every named point of the log. `docs/recovery-log.md` says what is found at each, and what is done.
-const POINTS: [&str; 19] = [
+const POINTS: [&str; 20] = [
     "log.frame-buffered",
     "log.frame-written",
     "log.acknowledged",
@@ -25,6 +25,7 @@ const POINTS: [&str; 19] = [
     "log.prepare-written",
     "log.end-written",
     "log.topic-created",
+    "log.settings-written",
     "log.producer-block",
     "log.producers-forgotten",
     "log.offsets-written",

@@ -1,6 +1,6 @@
 //! `CreateTopics`, `DeleteTopics`, `CreatePartitions`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
@@ -111,19 +111,13 @@ fn create(call: &Call<'_>, topic: &CreatableTopic, rehearsal: Option<&mut Rehear
         return refuse(ResponseError::InvalidReplicationFactor, "there is one server, so the replication factor is 1");
     }
     let settings = topic.configs.iter().filter_map(|config| Some((config.name.to_string(), config.value.as_ref()?)));
-    let settings: Vec<(String, String)> = settings.map(|(name, value)| (name, value.to_string())).collect();
+    let settings: BTreeMap<String, String> = settings.map(|(name, value)| (name, value.to_string())).collect();
     settings.iter().try_for_each(|(name, value)| configs::check(name, value))?;
-    if let Some(rehearsal) = rehearsal {
-        let judged = rehearsal.create_topic(&topic.name, partitions);
-        return judged.map(|()| (TopicId(0), partitions)).map_err(|e| with(of_topic(&e))(&e));
-    }
-    let created = service.log.create_topic(&topic.name, partitions);
-    let id = created.map_err(|e| with(of_topic(&e))(&e))?;
-    if !settings.is_empty() {
-        let set = service.log.change_topic_settings(&topic.name, |known| known.extend(settings));
-        set.map_err(|e| with(of_topic(&e))(&e))?;
-    }
-    Ok((id, partitions))
+    let created = match rehearsal {
+        Some(rehearsal) => rehearsal.create_topic(&topic.name, partitions, &settings).map(|()| TopicId(0)),
+        None => service.log.create_topic_with(&topic.name, partitions, &settings),
+    };
+    Ok((created.map_err(|e| with(of_topic(&e))(&e))?, partitions))
 }
 
 pub(super) fn delete_topics(call: &Call<'_>, request: DeleteTopicsRequest) -> DeleteTopicsResponse {

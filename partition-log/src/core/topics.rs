@@ -8,6 +8,8 @@
 //!   a topic deletes those promises, too.
 //! * A partition's start only ever rises, never above what is durable (the caller waits for that), and is kept.
 
+use std::collections::BTreeMap;
+
 use super::apply::{Inconsistent, inconsistent};
 use super::{Effect, PartitionState, State, TopicState};
 use crate::codec::{Cursor, Malformed, Put};
@@ -15,7 +17,7 @@ use crate::config::LogLimits;
 use crate::error::TopicError;
 use crate::policy::TopicPolicy;
 use crate::topic::{TopicId, TopicPartition, check_name};
-use crate::wal::frame::Entry;
+use crate::wal::frame::{Entry, settings_bytes};
 
 /// What counts as made beside what there is, for who judges several changes before any is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,14 +33,22 @@ impl State {
         Ok(Entry::TopicCreated { topic, partitions, name: name.to_string() })
     }
 
-    /// Whether there can be this topic, too.
-    pub(crate) fn judge_topic(
+    /// What [`plan_topic_with`](State::plan_topic_with) would answer if there were more.
+    pub(crate) fn judge_topic_with(
         &self,
         name: &str,
         partitions: u32,
+        settings: &BTreeMap<String, String>,
         limits: &LogLimits,
         beside: Beside,
     ) -> Result<(), TopicError> {
+        self.judge_topic(name, partitions, limits, beside)?;
+        let created = Entry::TopicCreated { topic: TopicId(0), partitions, name: name.to_string() };
+        check_settings(&pairs(settings), created.encoded_bytes(), limits)
+    }
+
+    /// Whether there can be this topic, too.
+    fn judge_topic(&self, name: &str, partitions: u32, limits: &LogLimits, beside: Beside) -> Result<(), TopicError> {
         check_name(name)?;
         if self.names.contains_key(name) {
             return Err(TopicError::Exists { name: name.to_string() });
@@ -105,18 +115,25 @@ impl State {
         settings: Vec<(String, String)>,
         limits: &LogLimits,
     ) -> Result<Entry, TopicError> {
-        for (setting, value) in &settings {
-            crate::policy::check(setting, value).map_err(|expected| TopicError::Setting {
-                setting: setting.clone(),
-                value: value.clone(),
-                expected,
-            })?;
-        }
-        let entry = Entry::Settings { topic: self.named(name)?.0, settings };
-        if entry.encoded_bytes() > limits.end_bytes_max {
-            return Err(TopicError::TooMany { what: "bytes of settings", limit: limits.end_bytes_max });
-        }
-        Ok(entry)
+        let topic = self.named(name)?.0;
+        check_settings(&settings, 0, limits)?;
+        Ok(Entry::Settings { topic, settings })
+    }
+
+    /// A topic and its settings, for one write.
+    pub(crate) fn plan_topic_with(
+        &self,
+        name: &str,
+        partitions: u32,
+        settings: &BTreeMap<String, String>,
+        limits: &LogLimits,
+    ) -> Result<Vec<Entry>, TopicError> {
+        let created = self.plan_topic(name, partitions, limits)?;
+        let settings = pairs(settings);
+        check_settings(&settings, created.encoded_bytes(), limits)?;
+        let topic = TopicId(self.topics.len() as u32);
+        let settings = (!settings.is_empty()).then_some(Entry::Settings { topic, settings });
+        Ok([created].into_iter().chain(settings).collect())
     }
 
     pub(super) fn apply_topic_created(
@@ -236,6 +253,25 @@ impl State {
         }
         Ok(())
     }
+}
+
+fn pairs(settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
+    settings.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Whether there can be these settings, in one entry of the log that has so many bytes beside it in its write.
+fn check_settings(settings: &[(String, String)], beside: usize, limits: &LogLimits) -> Result<(), TopicError> {
+    for (setting, value) in settings {
+        crate::policy::check(setting, value).map_err(|expected| TopicError::Setting {
+            setting: setting.clone(),
+            value: value.clone(),
+            expected,
+        })?;
+    }
+    if beside + settings_bytes(settings) > limits.end_bytes_max {
+        return Err(TopicError::TooMany { what: "bytes of settings", limit: limits.end_bytes_max });
+    }
+    Ok(())
 }
 
 /// Drops what groups have in a topic, and groups that have nothing else.

@@ -14,6 +14,35 @@ use crate::topic::{TopicId, TopicPartition};
 use crate::wal::frame::Entry;
 
 impl Log {
+    /// Creates a topic together with what is kept beside it, in one write: after a crash there are both or neither. Durable on
+    /// return. See [`Log::change_topic_settings`] for what settings the log acts on.
+    ///
+    /// ```
+    /// use cutwater_partition_log::{Log, LogOptions};
+    /// # let dir = tempfile::tempdir()?;
+    /// let log = Log::open(&cutwater_platform::Platform::real(), dir.path(), LogOptions::default())?;
+    /// let settings = [("cleanup.policy".to_string(), "compact".to_string())].into();
+    /// let table = log.create_topic_with("airports", 1, &settings)?;
+    /// assert!(log.cleanup(table).compact);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Log::create_topic`] and [`Log::change_topic_settings`]; then there is no topic.
+    pub fn create_topic_with(
+        &self,
+        name: &str,
+        partitions: u32,
+        settings: &BTreeMap<String, String>,
+    ) -> Result<TopicId, TopicError> {
+        let shared = &self.inner.shared;
+        shared.grow(|core| {
+            let entries = core.state.plan_topic_with(name, partitions, settings, &shared.limits)?;
+            core.push_together(entries);
+            Ok(core.state.names.get(name).copied().expect("just created"))
+        })
+    }
+
     /// Deletes a topic with all that is in it: records, what open and prepared transactions hold in it, offsets of groups.
     /// Its number is never used again. Durable on return; its files go with the log's next checkpoint.
     ///

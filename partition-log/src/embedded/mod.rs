@@ -21,6 +21,7 @@ pub mod raw;
 pub mod rehearsal;
 pub mod transaction;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -157,12 +158,7 @@ impl Log {
     /// # Errors
     /// The name isn't one or is taken, there are too many, or the log is down.
     pub fn create_topic(&self, name: &str, partitions: u32) -> Result<TopicId, TopicError> {
-        let shared = &self.inner.shared;
-        shared.grow(|core| {
-            let entry = core.state.plan_topic(name, partitions, &shared.limits)?;
-            core.push(entry);
-            Ok(core.state.names.get(name).copied().expect("just created"))
-        })
+        self.create_topic_with(name, partitions, &BTreeMap::new())
     }
 
     /// The topic of this name; created if it isn't there.

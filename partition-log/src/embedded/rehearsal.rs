@@ -6,6 +6,8 @@
 //!
 //! It deliberately keeps no names: who asks for one name twice must notice.
 
+use std::collections::BTreeMap;
+
 use super::Log;
 use crate::core::topics::Beside;
 use crate::error::TopicError;
@@ -28,8 +30,9 @@ impl Log {
     /// let options = LogOptions { limits, ..LogOptions::default() };
     /// let log = Log::open(&cutwater_platform::Platform::real(), dir.path(), options)?;
     /// let mut rehearsal = log.rehearse();
-    /// assert!(rehearsal.create_topic("flights", 6).is_ok());
-    /// assert!(rehearsal.create_topic("delays", 6).is_err(), "with the flights there would be 12");
+    /// let settings = Default::default();
+    /// assert!(rehearsal.create_topic("flights", 6, &settings).is_ok());
+    /// assert!(rehearsal.create_topic("delays", 6, &settings).is_err(), "with the flights there would be 12");
     /// assert!(log.topics().is_empty());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -39,14 +42,19 @@ impl Log {
 }
 
 impl Rehearsal<'_> {
-    /// What [`Log::create_topic`] would answer now.
+    /// What [`Log::create_topic_with`] would answer now.
     ///
     /// # Errors
-    /// As [`Log::create_topic`].
-    pub fn create_topic(&mut self, name: &str, partitions: u32) -> Result<(), TopicError> {
+    /// As [`Log::create_topic_with`].
+    pub fn create_topic(
+        &mut self,
+        name: &str,
+        partitions: u32,
+        settings: &BTreeMap<String, String>,
+    ) -> Result<(), TopicError> {
         let shared = &self.log.inner.shared;
         let core = shared.core_for(Needs::Growth)?;
-        core.state.judge_topic(name, partitions, &shared.limits, self.beside)?;
+        core.state.judge_topic_with(name, partitions, settings, &shared.limits, self.beside)?;
         self.beside.topics += 1;
         self.beside.partitions += partitions as usize;
         Ok(())

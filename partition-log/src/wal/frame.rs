@@ -301,6 +301,11 @@ pub(crate) const MARKER_BYTES: usize = 4 + 4 + 8;
 /// Bytes of one transaction inside an ending entry, its markers excepted.
 pub(crate) const ENDED_BYTES: usize = 8 + 2 + 4;
 
+/// Bytes of the entry that has these settings.
+pub(crate) fn settings_bytes(settings: &[(String, String)]) -> usize {
+    1 + 4 + 4 + 4 + settings.iter().map(|(key, value)| 8 + key.len() + value.len()).sum::<usize>()
+}
+
 impl Entry {
     /// Bytes of the encoded entry.
     pub(crate) fn encoded_bytes(&self) -> usize {
@@ -330,9 +335,7 @@ impl Entry {
             Entry::TopicDeleted { .. } => 4,
             Entry::PartitionsAdded { .. } => 4 + 4,
             Entry::LogStart { .. } => 4 + 4 + 8,
-            Entry::Settings { settings, .. } => {
-                4 + 4 + settings.iter().map(|(key, value)| 8 + key.len() + value.len()).sum::<usize>()
-            }
+            Entry::Settings { settings, .. } => return settings_bytes(settings),
         };
         1 + 4 + body
     }

@@ -209,6 +209,7 @@ impl Shared {
                 Entry::TopicDeleted { .. } => "log.topic-deleted",
                 Entry::PartitionsAdded { .. } => "log.partitions-added",
                 Entry::LogStart { .. } => "log.start-moved",
+                Entry::Settings { .. } => "log.settings-written",
                 _ => continue,
             };
             self.platform.crash.reach(point);

@@ -35,7 +35,7 @@ pub fn open(sim: &SimPlatform) -> Result<Log, OpenError> {
 /// One thing that happened to the log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
-    Topic { name: String, partitions: u32 },
+    Topic { name: String, partitions: u32, settings: Settings },
     Append { at: (usize, u32), values: Vec<String>, txn: Option<TxnId> },
     Begin(TxnId),
     Prepare(TxnId),
@@ -55,7 +55,7 @@ enum Item {
 /// The log in the plainest form.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    topics: Vec<(String, u32)>,
+    topics: Vec<(String, u32, Settings)>,
     partitions: BTreeMap<(usize, u32), Vec<Item>>,
     live: BTreeMap<TxnId, bool>,
     pub outcomes: BTreeMap<TxnId, bool>,
@@ -67,12 +67,13 @@ pub struct Model {
     held: BTreeMap<TxnId, Groups>,
 }
 
+pub type Settings = BTreeMap<String, String>;
 pub type Groups = BTreeMap<String, BTreeMap<(usize, u32), u64>>;
 
 /// What readers and lists show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    pub topics: Vec<(String, u32)>,
+    pub topics: Vec<(String, u32, Settings)>,
     pub partitions: Vec<ObservedPartition>,
     /// Live transactions; true for prepared ones.
     pub live: BTreeMap<TxnId, bool>,
@@ -102,11 +103,11 @@ impl Model {
 
     pub fn apply(&mut self, fact: &Fact) {
         match fact {
-            Fact::Topic { name, partitions } => {
+            Fact::Topic { name, partitions, settings } => {
                 for partition in 0..*partitions {
                     self.partitions.insert((self.topics.len(), partition), Vec::new());
                 }
-                self.topics.push((name.clone(), *partitions));
+                self.topics.push((name.clone(), *partitions, settings.clone()));
             }
             Fact::Append { at, values, txn } => {
                 let items = self.partitions.get_mut(at).expect("a partition");
@@ -217,7 +218,11 @@ pub fn observe(log: &Log) -> Observed {
     let owners = log.owners();
     let outcomes = owners.iter().flat_map(|owner| &owner.outcomes).map(|(id, outcome)| (id, outcome));
     Observed {
-        topics: log.topics().into_iter().map(|topic| (topic.name, topic.partitions)).collect(),
+        topics: log
+            .topics()
+            .into_iter()
+            .map(|Topic { name, partitions, .. }| (name.clone(), partitions, log.topic_settings(&name)))
+            .collect(),
         partitions,
         live: log.transactions().into_iter().map(|txn| (txn.id, txn.state == TxnPhase::Prepared)).collect(),
         outcomes: outcomes.map(|(id, outcome)| (id.clone(), *outcome == Outcome::Committed)).collect(),
@@ -405,8 +410,13 @@ impl Driver {
         match op {
             Op::Topic(partitions) => {
                 let name = format!("topic-{}", self.log.topics().len());
-                self.fact(Fact::Topic { name: name.clone(), partitions: *partitions });
-                self.log.create_topic(&name, *partitions)?;
+                let settings = match partitions {
+                    1 => Settings::new(),
+                    // Long enough for a second disk sector.
+                    _ => [("note".to_string(), "n".repeat(600)), ("retention.ms".to_string(), "-1".to_string())].into(),
+                };
+                self.fact(Fact::Topic { name: name.clone(), partitions: *partitions, settings: settings.clone() });
+                self.log.create_topic_with(&name, *partitions, &settings)?;
                 self.acknowledge();
             }
             Op::Plain { topic, partition, count } => {
