@@ -14,12 +14,16 @@ pub enum End {
     PowerOff(LossPolicy),
     /// The thread that reaches the point panics; the process lives on and starts its next attempt.
     Panic,
+    /// The process is stopped in the middle of what it does, as by SIGSTOP; another one takes over, and the old one comes back while that
+    /// runs or when it is over. It must find itself fenced, and nothing it does may show.
+    Stop,
 }
 
 /// The names of the ends, in the form of a case as text.
-const ENDS: [(&str, End); 12] = [
+const ENDS: [(&str, End); 13] = [
     ("kill", End::Kill),
     ("panic", End::Panic),
+    ("stop", End::Stop),
     ("all-lost", End::PowerOff(LossPolicy::AllLost)),
     ("none-lost", End::PowerOff(LossPolicy::NoneLost)),
     ("random", End::PowerOff(LossPolicy::Random)),
@@ -34,8 +38,8 @@ const ENDS: [(&str, End); 12] = [
 
 impl End {
     /// Every end.
-    pub const ALL: [End; 12] = {
-        let mut ends = [End::Kill; 12];
+    pub const ALL: [End; 13] = {
+        let mut ends = [End::Kill; 13];
         let mut i = 0;
         while i < ends.len() {
             ends[i] = ENDS[i].1;
@@ -55,9 +59,9 @@ impl fmt::Display for End {
 /// What strikes in one life, where, and what that does.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Strike {
-    /// The name of a crash point, or [`Strike::DISK`].
+    /// The name of a crash point, or [`Strike::DISK`], or [`Strike::TURN`].
     pub point: String,
-    /// At its how manieth visit in this life; for [`Strike::DISK`], at which step of the disk.
+    /// At its how manieth visit in this life; for [`Strike::DISK`], at which step of the disk, for [`Strike::TURN`], at which turn.
     pub nth: u64,
     /// What it does.
     pub end: End,
@@ -66,6 +70,8 @@ pub struct Strike {
 impl Strike {
     /// Stands for any step of the disk instead of a named point.
     pub const DISK: &str = "disk";
+    /// Stands for any turn of a worker, at which a life can be stopped ([`End::Stop`]).
+    pub const TURN: &str = "turn";
 }
 
 /// A seed and the strikes of successive lives; the life after the last strike is let be.
@@ -129,7 +135,13 @@ impl FromStr for Case {
             let (nth, end) = rest.split_once(':')?;
             let (_, end) = ENDS.iter().find(|(name, _)| *name == end)?;
             let nth = nth.parse().ok().filter(|nth| *nth > 0)?;
-            Some(Strike { point: point.to_string(), nth, end: *end })
+            // A life is stopped between steps of the disk, and ends at what it does in a turn.
+            let fits = match point {
+                Strike::DISK => *end != End::Stop,
+                Strike::TURN => *end == End::Stop,
+                _ => true,
+            };
+            fits.then(|| Strike { point: point.to_string(), nth, end: *end })
         };
         let strikes = parts.map(|part| strike(part).ok_or_else(|| NoCase { part: part.to_string() }));
         Ok(Case { seed, strikes: strikes.collect::<Result<_, _>>()? })

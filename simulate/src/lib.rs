@@ -31,7 +31,7 @@
 //! ```
 //!
 //! Reading order: [`simulation`] (what a program says, and the judge), [`case`] (what can be replayed), [`input`], [`output`],
-//! `life` (one case, life after life), [`campaign`] (a million seeds by one command). `docs/simulation.md` tells how to use it.
+//! `life` (one case, life after life), `beside` and `baton` (lives that are stopped and overtaken), [`campaign`] (a million seeds by one command). `docs/simulation.md` tells how to use it.
 //!
 //! It deliberately does not look into the job: what counts is what readers see.
 
@@ -43,8 +43,11 @@ pub mod input;
 pub mod output;
 pub mod simulation;
 
+mod baton;
+mod beside;
 mod life;
 mod schedule;
+mod settings;
 
 pub use case::{Case, End, NoCase, Strike};
 pub use input::Input;

@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use cutwater_engine::config::{Alignment, Guarantee, Options, Snapshots};
-use cutwater_engine::error::BuildError;
+use cutwater_engine::config::Options;
+use cutwater_engine::error::{BuildError, RunError};
 use cutwater_engine::graph::Job;
+use cutwater_engine::id::Attempt;
 use cutwater_engine::observe::Control;
 use cutwater_engine::worker::run;
 use cutwater_platform::SplitMix;
 use cutwater_platform::spawn::panic_text;
-use cutwater_testkit::{CrashAction, LossPolicy, RefusingFiles, SimDisk, SimPlatform, Strike as Struck};
+use cutwater_testkit::{LossPolicy, SimDisk, SimPlatform, Strike as Struck};
 
-use crate::DATA_DIR;
+use crate::beside::{Ended, Side, live_beside};
 use crate::case::{Case, End, Strike};
+use crate::settings::{arm, decline, options};
 
 /// What describes a job.
 pub(crate) type BuildFn = Arc<dyn Fn(&Job) -> Result<(), BuildError> + Send + Sync>;
@@ -35,8 +35,8 @@ pub(crate) struct Setup {
     /// Each life has one of these numbers of workers, by seed.
     pub(crate) workers: Vec<usize>,
     pub(crate) options: OptionsFn,
-    /// A mistake that the code shall make, to see that it is found.
-    pub(crate) mistake: Option<&'static str>,
+    /// Mistakes that the code shall make, to see that they are found.
+    pub(crate) mistakes: Vec<&'static str>,
 }
 
 /// What came of a case whose job has finished.
@@ -53,6 +53,8 @@ pub(crate) struct Lived {
     pub(crate) turns: u64,
     /// Checkpoints that were declined.
     pub(crate) declined: u64,
+    /// Lives that were overtaken and told so.
+    pub(crate) fenced: u64,
     /// What happened, in words.
     pub(crate) story: String,
 }
@@ -60,81 +62,168 @@ pub(crate) struct Lived {
 /// Lives a case to its end.
 ///
 /// # Errors
-/// The story of what must not be: a life that was not struck failed, hung or panicked.
+/// The story of what must not be: a life that was not struck failed, hung or panicked; or one that was overtaken wasn't told so.
 pub(crate) fn live(setup: &Setup, case: &Case) -> Result<Lived, String> {
     let mut random = SplitMix::new(case.seed);
     let mut machine = SimPlatform::on(setup.disk.fork(), random.next()).with_scheduler();
-    let (mut struck, mut reached, mut turns, mut declined, mut trace) = (vec![], vec![], 0, 0, 0u64);
-    let mut story = format!("case {case}\n");
-    for life in 0..LIVES_MAX {
-        let strike = case.strikes.get(life);
-        let mut options = options(setup, &machine, &mut random, strike);
-        arm(&machine, strike);
-        decline(&machine, &mut random, &mut options);
-        setup.mistake.into_iter().for_each(|mistake| machine.crashes().plant(mistake));
-        let before = machine.crashes().reached();
-        let struck_before = machine.crashes().struck().len();
-        let is_ours = |struck: &Struck| strike.is_some_and(|s| s.point == struck.point && s.nth == struck.nth);
-        let build = setup.build.clone();
-        let control = Control::new();
-        let result = catch_unwind(AssertUnwindSafe(|| run(move |job| build(job), &options, &control)));
-        let scheduler = machine.scheduler().expect("made with one");
-        turns += scheduler.turns_taken();
-        declined += control.seen().declined;
-        let disk = machine.disk();
+    let mut account = Account::new(case);
+    let mut life = 0;
+    while life < LIVES_MAX {
+        let strikes = case.strikes.get(life..).unwrap_or_default();
+        let stops = strikes.iter().take_while(|strike| strike.end == End::Stop).count();
+        let (sides, choices) = if stops > 0 {
+            let chain = &strikes[..strikes.len().min(stops + 1)];
+            let beside = live_beside(setup, machine, chain, &mut random);
+            let beside = beside.map_err(|e| format!("{}life {life}: {e}", account.story))?;
+            (beside.lives, beside.trace)
+        } else {
+            (vec![live_alone(setup, machine, strikes.first(), &mut random)], 0)
+        };
+        let newest = sides.last().expect("one life at least").machine.clone();
+        let off = newest.disk().is_off();
+        account.disk(newest.disk(), choices);
+        let mut struck_off = None;
+        for (n, side) in sides.iter().enumerate() {
+            let strike = account.side(life + n, side, strikes.get(n), off && n + 1 == sides.len());
+            struck_off = strike.filter(|_| off);
+        }
+        life += sides.len();
+        if let Some(strike) = struck_off {
+            machine = next_life(&newest, strike.end);
+            continue;
+        }
+        return match wrong_at_the_end(&sides) {
+            None => Ok(account.lived(newest)),
+            Some(wrong) => Err(format!("{}{wrong}", account.story)),
+        };
+    }
+    Err(format!("{}struck {LIVES_MAX} times, and still not finished", account.story))
+}
+
+/// A life that has its machine for itself.
+fn live_alone(setup: &Setup, machine: SimPlatform, strike: Option<&Strike>, random: &mut SplitMix) -> Side {
+    let mut options = options(setup, &machine, random, strike);
+    arm(&machine, strike);
+    decline(&machine, random, &mut options);
+    setup.mistakes.iter().for_each(|mistake| machine.crashes().plant(mistake));
+    let before = machine.crashes().reached();
+    let struck_before = machine.crashes().struck().len();
+    let build = setup.build.clone();
+    let control = Control::new();
+    let result = catch_unwind(AssertUnwindSafe(|| run(move |job| build(job), &options, &control)));
+    let ended = match result {
+        Ok(result) => Ended::Run(Box::new(result)),
+        Err(panic) => Ended::Panic(panic_text(panic.as_ref())),
+    };
+    // What is left of this life holds the log and its scheduler in a circle.
+    machine.scheduler().inspect(|scheduler| scheduler.forget_tasks());
+    Side { workers: options.workers, machine, before, struck_before, stopped: false, control, ended }
+}
+
+/// What is wrong with lives that nothing ended from outside; `None` if nothing is. One of them has finished the job, and each that was
+/// overtaken is told so, unless it had finished before.
+fn wrong_at_the_end(sides: &[Side]) -> Option<String> {
+    let mut finished = None;
+    for side in sides {
+        match &side.ended {
+            Ended::Run(result) => match result.as_ref() {
+                Ok(report) if !report.finished => return Some("it ended without having finished".to_string()),
+                Ok(report) => {
+                    let wrong = report.discrepancies();
+                    if !wrong.is_empty() {
+                        return Some(format!("records went missing or came from nowhere: {}", wrong.join("; ")));
+                    }
+                    finished = finished.max(Some(report.attempt));
+                }
+                Err(RunError::Fenced) if sides.len() > 1 => {}
+                // Stopped before it had claimed anything, it wasn't overtaken: what it was about to claim with was swept away.
+                Err(RunError::GaveUp { .. }) if side.stopped && side.control.seen().attempt == Attempt::default() => {}
+                Err(_) if side.stopped => {
+                    return Some("a life that was overtaken must be told that it is fenced".to_string());
+                }
+                Err(_) => return Some("that life must not fail".to_string()),
+            },
+            Ended::Panic(_) => return Some("that life must not fail".to_string()),
+        }
+    }
+    let newest = sides.iter().map(|side| side.control.seen().attempt).max();
+    match finished {
+        None => Some("all of them were fenced, and nobody has finished".to_string()),
+        Some(attempt) if newest.is_some_and(|newest| newest > attempt) => {
+            Some(format!("an older attempt, {attempt}, has finished, and the newest one was fenced"))
+        }
+        Some(_) => None,
+    }
+}
+
+/// What is known about the lives of a case so far.
+struct Account {
+    struck: Vec<Strike>,
+    reached: Vec<BTreeMap<&'static str, u64>>,
+    turns: u64,
+    declined: u64,
+    fenced: u64,
+    trace: u64,
+    story: String,
+}
+
+impl Account {
+    fn new(case: &Case) -> Account {
+        let story = format!("case {case}\n");
+        Account { struck: vec![], reached: vec![], turns: 0, declined: 0, fenced: 0, trace: 0, story }
+    }
+
+    /// The steps of a machine's disk, and who went on when.
+    fn disk(&mut self, disk: &SimDisk, baton: u64) {
         // Lengths are left out: a lock file holds the number of this process.
         let mix = |h: u64, word: u64| (h ^ word).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(31);
         let steps = disk.trace().iter().fold(0u64, |h, step| {
             let path = step.path.as_os_str().as_encoded_bytes().iter().fold(h, |h, byte| mix(h, u64::from(*byte)));
             mix(mix(path, step.offset), step.op as u64)
         });
-        let (choices, points) = (scheduler.trace(), machine.crashes().order());
-        trace = trace.rotate_left(7) ^ choices ^ steps.rotate_left(11) ^ points.rotate_left(23);
-        story.push_str(&format!("life {life}: choices {choices:016x}, points {points:016x}, disk {steps:016x}\n"));
-        reached.push(since(&before, machine.crashes().reached()));
-        // What is left of this life holds the log and its scheduler in a circle.
-        scheduler.forget_tasks();
-        let outcome = match result {
-            Ok(Ok(report)) => Ok(report),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(panic) => Err(format!("a panic: {}", panic_text(panic.as_ref()))),
-        };
-        let (workers, off) = (options.workers, machine.disk().is_off());
-        let was_struck = off || machine.crashes().struck().iter().skip(struck_before).any(is_ours);
-        let strike = strike.filter(|_| was_struck);
-        struck.extend(strike.cloned());
-        story.push_str(&match (&strike, &outcome) {
-            (Some(s), Ok(_)) => format!(
-                "life {life}, {workers} workers: finished, although struck at {}#{} by {}\n",
-                s.point, s.nth, s.end
-            ),
-            (Some(s), Err(e)) => {
-                format!("life {life}, {workers} workers: struck at {}#{} by {}: {e}\n", s.point, s.nth, s.end)
-            }
-            (None, Ok(_)) => format!("life {life}, {workers} workers: finished\n"),
-            (None, Err(e)) => format!("life {life}, {workers} workers: {e}\n"),
-        });
-        match (outcome, strike) {
-            (_, Some(strike)) if off => machine = next_life(&machine, strike.end),
-            (Ok(report), _) => {
-                if !report.finished {
-                    return Err(format!("{story}it ended without having finished"));
-                }
-                let wrong = report.discrepancies();
-                if !wrong.is_empty() {
-                    return Err(format!("{story}records went missing or came from nowhere: {}", wrong.join("; ")));
-                }
-                return Ok(Lived { machine, struck, reached, trace, turns, declined, story });
-            }
-            (Err(_), _) => return Err(format!("{story}that life must not fail")),
-        }
+        self.trace = self.trace.rotate_left(7) ^ steps.rotate_left(11) ^ baton;
+        self.story.push_str(&format!("disk {steps:016x}\n"));
     }
-    Err(format!("{story}struck {LIVES_MAX} times, and still not finished"))
+
+    /// A life that is over; `off` if the machine went off with it. Answers what it was struck by.
+    fn side<'a>(&mut self, life: usize, side: &Side, strike: Option<&'a Strike>, off: bool) -> Option<&'a Strike> {
+        let Side { machine, workers, before, struck_before, stopped, control, ended } = side;
+        let scheduler = machine.scheduler().expect("made with one");
+        let (choices, points) = (scheduler.trace(), machine.crashes().order());
+        self.trace = self.trace.rotate_left(7) ^ choices ^ points.rotate_left(23);
+        self.turns += scheduler.turns_taken();
+        self.declined += control.seen().declined;
+        self.reached.push(since(before, machine.crashes().reached()));
+        let is_ours = |struck: &Struck| strike.is_some_and(|s| s.point == struck.point && s.nth == struck.nth);
+        let was_struck = off || *stopped || machine.crashes().struck().iter().skip(*struck_before).any(is_ours);
+        let strike = strike.filter(|_| was_struck);
+        self.struck.extend(strike.cloned());
+        let ended = match ended {
+            Ended::Run(result) => match result.as_ref() {
+                Ok(_) => "finished".to_string(),
+                Err(error) => {
+                    self.fenced += u64::from(matches!(error, RunError::Fenced));
+                    error.to_string()
+                }
+            },
+            Ended::Panic(text) => format!("a panic: {text}"),
+        };
+        let how = strike.map_or(String::new(), |s| format!(" struck at {}#{} by {}:", s.point, s.nth, s.end));
+        self.story.push_str(&format!(
+            "life {life}, {workers} workers, choices {choices:016x}, points {points:016x}:{how} {ended}\n"
+        ));
+        strike
+    }
+
+    fn lived(self, machine: SimPlatform) -> Lived {
+        let Account { struck, reached, turns, declined, fenced, trace, story } = self;
+        Lived { machine, struck, reached, trace, turns, declined, fenced, story }
+    }
 }
 
 fn next_life(machine: &SimPlatform, end: End) -> SimPlatform {
     match end {
-        End::Kill | End::Panic => machine.kill(),
+        End::Kill | End::Panic | End::Stop => machine.kill(),
         End::PowerOff(policy) => machine.restart(policy),
     }
 }
@@ -153,62 +242,4 @@ fn since(before: &BTreeMap<&'static str, u64>, mut now: BTreeMap<&'static str, u
     }
     now.retain(|_, count| *count > 0);
     now
-}
-
-fn arm(machine: &SimPlatform, strike: Option<&Strike>) {
-    machine.crashes().disarm();
-    match strike {
-        None => {}
-        Some(Strike { point, nth, .. }) if point == Strike::DISK => machine.disk().crash_at_step(*nth),
-        Some(Strike { point, nth, end: End::Panic }) => machine.crashes().arm(point, *nth, CrashAction::Panic),
-        Some(Strike { point, nth, .. }) => machine.power_off_at(point, *nth),
-    }
-}
-
-/// In some lives one state file can't be made, so that a checkpoint is declined and the next one must cover its output.
-fn decline(machine: &SimPlatform, random: &mut SplitMix, options: &mut Options) {
-    let (happens, published) = (random.below(3) == 0, 1 + random.below(3));
-    if !happens {
-        return;
-    }
-    let is_state = |path: &Path| path.parent().is_some_and(|dir| dir.ends_with("checkpoints/state"));
-    let files = RefusingFiles::new(machine.disk().clone(), is_state);
-    options.platform.files = Arc::new(files.clone());
-    machine.crashes().arm("coordinator.published", published, CrashAction::Call(Box::new(move || files.refuse(1))));
-}
-
-/// Little stands before a barrier, and checkpoints come fast, so that a short run meets everything. How little and how fast is
-/// the seed's.
-fn options(setup: &Setup, machine: &SimPlatform, random: &mut SplitMix, strike: Option<&Strike>) -> Options {
-    let mut pick = |choices: &[u64]| choices[random.below(choices.len() as u64) as usize];
-    let mut options = Options::new("simulated", PathBuf::from(DATA_DIR));
-    let workers: Vec<u64> = setup.workers.iter().map(|w| *w as u64).collect();
-    options.workers = pick(&workers) as usize;
-    options.pin = false;
-    // In-process restarts only where a panic asks for one: everything else that fails is to be seen.
-    options.restarts_max = u32::from(strike.is_some_and(|s| s.end == End::Panic));
-    options.leave_within = Duration::from_secs(3_600);
-    options.platform = machine.platform();
-    let uncommitted_max = pick(&[1, 2, 3]);
-    let alignment = match pick(&[0, 0, 1, 2]) {
-        0 => Alignment::Aligned,
-        1 => Alignment::Unaligned,
-        _ => Alignment::AlignedFor(Duration::from_micros(pick(&[50, 500]))),
-    };
-    options.guarantee = Guarantee::ExactlyOnce(Snapshots {
-        alignment,
-        in_flight_max: pick(&[1, 2, 3]).min(uncommitted_max),
-        retained: pick(&[1, 2, 3]) as usize,
-        deltas_max: pick(&[1, 2, 4]) as usize,
-        uncommitted_max,
-        declined_max: 3,
-        timeout: Duration::from_secs(20),
-        ..Snapshots::every(Duration::from_micros(pick(&[200, 500, 2_000, 10_000])))
-    });
-    options.limits.batch_records = pick(&[1, 4, 16]) as usize;
-    options.limits.channel_records = options.limits.batch_records * pick(&[2, 4]) as usize;
-    options.limits.batches_per_step = pick(&[1, 2, 4]) as usize;
-    options.bytes_between_workers = pick(&[0, 0, 0, 1]) == 1;
-    (setup.options)(&mut options);
-    options
 }

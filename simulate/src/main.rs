@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use clap::Parser;
 use cutwater_platform::Platform;
 use cutwater_simulate::Case;
-use cutwater_simulate::campaign::{Campaign, Sums, page};
+use cutwater_simulate::campaign::{Campaign, Kind, Sums, page};
 
 /// Seeds between two writes of the progress file.
 const STRIDE: u64 = 1_000;
@@ -33,6 +33,9 @@ struct Args {
     /// Threads that run seeds; as many as cores by default. Each seed is a world of its own.
     #[arg(long)]
     threads: Option<usize>,
+    /// Which cases seeds are made into.
+    #[arg(long, value_enum, default_value_t = Kind::All)]
+    kind: Kind,
     /// Runs this case alone, twice, and tells its story.
     #[arg(long)]
     replay: Option<Case>,
@@ -53,7 +56,7 @@ fn main() -> ExitCode {
 
 /// True when every case showed what it must.
 fn campaign(args: &Args) -> Result<bool, Box<dyn std::error::Error>> {
-    let campaign = Campaign::new()?;
+    let campaign = Campaign::new()?.of(args.kind);
     if let Some(case) = &args.replay {
         let (first, second) = (campaign.one(case), campaign.one(case));
         match &first {

@@ -21,6 +21,9 @@ pub enum Crash {
     /// Every crash point that a first life reaches, and for each of them every point that the recovery from it reaches: the second
     /// strike comes in the second life.
     EveryPair,
+    /// Every crash point of a first life but the log's: there it is stopped, as by SIGSTOP; another process takes over, and the first one comes
+    /// back while that runs or when it is over ([`End::Stop`]).
+    EveryStop,
     /// Up to four strikes per case, points, visits, steps of the disk and losses drawn from the seed.
     Drawn {
         /// How many seeds.
@@ -49,6 +52,34 @@ pub(crate) fn may_panic(point: &str) -> bool {
     ["source.", "operator.", "sink.", "worker.", "trigger."].iter().any(|prefix| point.starts_with(prefix))
 }
 
+/// Points at which a process can be stopped while its log goes on: all but those of the log, which is a process of its own then.
+pub(crate) fn may_stop(point: &str) -> bool {
+    !["log.", "segment.", "compact."].iter().any(|prefix| point.starts_with(prefix))
+}
+
+/// Turns of workers within which a life is stopped: as many as a short one takes.
+const TURNS: u64 = 400;
+
+/// A strike that stops a life somewhere.
+fn stop(random: &mut SplitMix, known: &Reached) -> Strike {
+    let points: Vec<_> = known.iter().filter(|(point, _)| may_stop(point)).collect();
+    if points.is_empty() || random.below(4) == 0 {
+        return Strike { point: Strike::TURN.to_string(), nth: 1 + random.below(TURNS), end: End::Stop };
+    }
+    let (point, count) = points[random.below(points.len() as u64) as usize];
+    Strike { point: (*point).to_string(), nth: 1 + random.below(*count), end: End::Stop }
+}
+
+/// This case with one or two lives that are stopped and come back, all from its seed.
+pub(crate) fn with_stops(mut case: Case, known: &Reached) -> Case {
+    let mut random = SplitMix::new(case.seed ^ 0x570B_A6A1_4C0A_E5D1);
+    for _ in 0..1 + u64::from(random.below(3) == 0) {
+        let at = random.below(case.strikes.len() as u64 + 1) as usize;
+        case.strikes.insert(at, stop(&mut random, known));
+    }
+    case
+}
+
 /// Every point of a first life, struck alone.
 pub(crate) fn alone(seed: u64, first: &Reached) -> Vec<Case> {
     let mut cases = vec![];
@@ -62,6 +93,12 @@ pub(crate) fn alone(seed: u64, first: &Reached) -> Vec<Case> {
         }
     }
     cases
+}
+
+/// Every point of a first life at which it can be stopped, each at three of its visits.
+pub(crate) fn stopped(seed: u64, first: &Reached) -> Vec<Case> {
+    let points = first.iter().filter(|(point, _)| may_stop(point));
+    points.flat_map(|(p, count)| visits(*count).into_iter().map(|v| Case::of(seed).and(*p, v, End::Stop))).collect()
 }
 
 /// Every point of the recovery from this case, struck in it.

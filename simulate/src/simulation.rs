@@ -22,7 +22,7 @@ use crate::case::{Case, End, Strike};
 use crate::input::Input;
 use crate::life::{BuildFn, Lived, OptionsFn, Setup, live, machine_to_read};
 use crate::output::{Order, Output, agreement, difference};
-use crate::schedule::{Crash, Reached, alone, drawn, in_recovery_from};
+use crate::schedule::{Crash, Reached, alone, drawn, in_recovery_from, stopped};
 use crate::{DATA_DIR, SimulationError};
 
 /// Seeds that run without a crash before anything is struck.
@@ -136,7 +136,7 @@ impl Simulation {
             disk: input.disk(Path::new(DATA_DIR))?,
             workers: self.workers.clone(),
             options: self.options.clone(),
-            mistake: None,
+            mistakes: vec![],
         };
         let input: Vec<String> = input.topic_names().map(str::to_string).collect();
         let mut judge = self.straight(&setup, &input)?;
@@ -147,6 +147,7 @@ impl Simulation {
             }
             (None, Crash::EveryPoint) => judge.every_point(self.seed, false),
             (None, Crash::EveryPair) => judge.every_point(self.seed, true),
+            (None, Crash::EveryStop) => judge.every_stop(self.seed),
             (None, Crash::Drawn { schedules }) => {
                 let (known, steps) = judge.known_points(self.seed);
                 self.seeds(schedules).all(|seed| judge.case(&drawn(seed, &known, steps)).is_ok() | judge.goes_on());
@@ -274,6 +275,7 @@ impl Judge<'_> {
             Ok(lived) => {
                 self.simulated.lives += lived.reached.len() as u64;
                 self.simulated.turns += lived.turns;
+                self.simulated.fenced += lived.fenced;
                 for strike in &lived.struck {
                     *self.simulated.struck.entry((strike.point.clone(), strike.end)).or_default() += 1;
                 }
@@ -341,6 +343,16 @@ impl Judge<'_> {
         }
     }
 
+    fn every_stop(&mut self, seed: u64) {
+        let Ok(dry) = self.case(&Case::of(seed)) else { return };
+        for case in stopped(seed, &dry.reached.first().cloned().unwrap_or_default()) {
+            if !self.goes_on() {
+                return;
+            }
+            _ = self.case(&case);
+        }
+    }
+
     /// The points of a first life and of a recovery, how often each is reached at most, and the steps of the disk of a life.
     fn known_points(&mut self, seed: u64) -> (Reached, u64) {
         let mut known = Reached::new();
@@ -387,6 +399,8 @@ pub struct Simulated {
     pub lives: u64,
     /// Turns of workers and steps of tasks in all of them.
     pub turns: u64,
+    /// Lives that were overtaken and told so.
+    pub fenced: u64,
     /// How often each crash point was reached.
     pub reached: BTreeMap<&'static str, u64>,
     /// How often a life ended at each point, by each end.

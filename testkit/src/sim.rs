@@ -148,6 +148,19 @@ impl SimPlatform {
         self.next_life(self.disk.kill())
     }
 
+    /// Another process on this machine: the same disk and clock, tasks, random numbers and crash points of its own.
+    #[must_use]
+    pub fn beside(&self) -> SimPlatform {
+        let random = Arc::new(Seeded::new(self.random.next_u64()));
+        let other = SimPlatform { random, crashes: CrashCounts::new(), ..self.clone() };
+        let tasks = match &self.tasks {
+            Tasks::Inline(_) => Tasks::Inline(Inline::new()),
+            Tasks::Scheduled(_) => Tasks::Scheduled(other.new_scheduler(self.disk.clone())),
+            Tasks::Threads => Tasks::Threads,
+        };
+        SimPlatform { tasks, ..other }
+    }
+
     fn next_life(&self, disk: SimDisk) -> SimPlatform {
         self.crashes.disarm();
         let tasks = match &self.tasks {
@@ -190,6 +203,19 @@ mod tests {
         assert_eq!(next.clock().monotonic(), Duration::from_millis(1));
         assert_eq!(run(&next).expect("nothing is armed any more"), 24);
         assert_eq!(next.crashes().reached()["test.written"], 5);
+    }
+
+    #[test]
+    fn a_process_beside_shares_disk_and_clock_and_is_struck_on_its_own() {
+        let sim = SimPlatform::new(4).with_scheduler();
+        let beside = sim.beside();
+        beside.power_off_at("test.written", 9);
+        assert_eq!(run(&sim).expect("nothing is armed here"), 24);
+        assert_eq!(beside.disk().read(Path::new("journal"), 100).expect("the same disk").len(), 24);
+        assert_eq!(beside.clock().monotonic(), sim.clock().monotonic());
+        assert!(beside.crashes().reached().is_empty());
+        sim.disk().crash();
+        assert!(beside.disk().is_off());
     }
 
     #[test]

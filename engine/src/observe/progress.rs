@@ -127,6 +127,7 @@ pub struct Progress {
     drain: AtomicBool,
     stop_waker: Mutex<Option<Waker>>,
     paused: Mutex<Option<Paused>>,
+    was_paused: AtomicBool,
 }
 
 const ORDER: Ordering = Ordering::Relaxed;
@@ -166,9 +167,15 @@ impl Progress {
     /// The run waits for room, or does so no more.
     pub(crate) fn paused(&self, paused: Option<Paused>) {
         if paused.is_some() {
+            self.was_paused.store(true, ORDER);
             self.phase(Phase::Paused);
         }
         *self.paused.lock().unwrap_or_else(PoisonError::into_inner) = paused;
+    }
+
+    /// Whether the run has ever been paused.
+    pub(crate) fn was_paused(&self) -> bool {
+        self.was_paused.load(ORDER)
     }
 
     /// An attempt begins; what the last one read and hasn't been committed is read again.

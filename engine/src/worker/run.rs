@@ -481,10 +481,12 @@ fn check(options: &Options) -> Result<(), RunError> {
 /// that it was overtaken, or it would start again and overtake its successor.
 fn or_fenced(failure: Failure, recovered: Option<&Recovered>) -> Failure {
     match (failure, recovered) {
-        (Failure::Restart(text), Some(recovered)) => match recovered.store.check_owner(&recovered.owner) {
-            Err(StoreError::Fenced { .. }) => Failure::Fenced,
-            _ => Failure::Restart(text),
-        },
+        (failure @ (Failure::Restart(_) | Failure::Fatal(_)), Some(recovered)) => {
+            match recovered.store.check_owner(&recovered.owner) {
+                Err(StoreError::Fenced { .. }) => Failure::Fenced,
+                _ => failure,
+            }
+        }
         (failure, _) => failure,
     }
 }

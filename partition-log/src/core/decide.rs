@@ -196,9 +196,14 @@ impl State {
         by_age.into_iter().map(|(_, producer)| producer).collect()
     }
 
+    /// The highest attempt that has claimed; 0 if none has.
+    pub(crate) fn newest_attempt(&self, owner: OwnerId) -> u64 {
+        self.owners.get(&owner).map_or(0, |state| state.attempt)
+    }
+
     /// Only the newest attempt may write (I-7).
     pub(crate) fn check_attempt(&self, owner: OwnerId, attempt: u64) -> Result<(), Fenced> {
-        let current = self.owners.get(&owner).map_or(0, |state| state.attempt);
+        let current = self.newest_attempt(owner);
         if current == attempt { Ok(()) } else { Err(Fenced { owner, attempt, current }) }
     }
 

@@ -57,6 +57,14 @@ impl Owner {
         Asker::Attempt { owner: self.id, attempt: self.attempt }
     }
 
+    fn committer(&self) -> Asker {
+        let shared = &self.inner.shared;
+        match shared.platform.crash.is_planted("log.attempt-not-checked") {
+            true => Asker::Attempt { owner: self.id, attempt: shared.lock().state.newest_attempt(self.id) },
+            false => self.asker(),
+        }
+    }
+
     /// Begins a transaction. Doesn't wait: it becomes durable with its first batch, or its prepare.
     ///
     /// # Errors
@@ -87,7 +95,8 @@ impl Owner {
     /// # Errors
     /// Fenced; some were aborted, or are unknown, or not prepared (nothing is committed then); the log is down.
     pub fn commit(&self, ids: &[TxnId]) -> Result<CommitOutcome, CommitError> {
-        let plan = self.inner.commit(|state| state.plan_commit(self.asker(), ids))?;
+        let asker = self.committer();
+        let plan = self.inner.commit(|state| state.plan_commit(asker, ids))?;
         Ok(CommitOutcome { committed: plan.now, already: plan.already })
     }
 
@@ -105,9 +114,9 @@ impl Owner {
         ids: &[TxnId],
         progress: &[GroupProgress],
     ) -> Result<CommitOutcome, CommitError> {
-        let shared = &self.inner.shared;
+        let (shared, asker) = (&self.inner.shared, self.committer());
         let plan = shared.carry_out(|core| {
-            let plan = core.state.plan_commit(self.asker(), ids)?;
+            let plan = core.state.plan_commit(asker, ids)?;
             core.commit(&plan, shared);
             for GroupProgress { group, offsets } in progress {
                 // Not as a part of a transaction: what ends with it was weighed when it was prepared.

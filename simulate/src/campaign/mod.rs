@@ -18,10 +18,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cutwater_platform::SplitMix;
+
 use crate::case::Case;
 use crate::life::{Setup, live, machine_to_read};
 use crate::output::Output;
-use crate::schedule::{Reached, drawn};
+use crate::schedule::{Reached, drawn, with_stops};
 use crate::{DATA_DIR, SimulationError};
 
 pub use page::page;
@@ -31,6 +33,17 @@ pub use progress::{ProgressError, Sums};
 const INPUTS: u64 = 16;
 /// Numbers of workers that lives choose from.
 const WORKERS: [usize; 4] = [1, 2, 3, 5];
+
+/// What seeds are made into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "campaign", derive(clap::ValueEnum))]
+pub enum Kind {
+    /// Everything: lives that are struck; in every fourth case or so some that are stopped and overtaken, too.
+    #[default]
+    All,
+    /// Cases with lives that are stopped and overtaken, alone.
+    Stopped,
+}
 
 /// One input of the campaign's job on a disk, and what must come out of it.
 struct Prepared {
@@ -44,6 +57,7 @@ struct Prepared {
 pub struct Campaign {
     inputs: Vec<Prepared>,
     topics: Vec<String>,
+    kind: Kind,
 }
 
 /// What one seed came to.
@@ -55,6 +69,8 @@ pub struct One {
     pub turns: u64,
     /// Checkpoints that were declined.
     pub declined: u64,
+    /// Lives that were overtaken and told so.
+    pub fenced: u64,
     /// A hash of everything that happened.
     pub trace: u64,
     /// How often each point was reached.
@@ -77,7 +93,7 @@ impl Campaign {
                 disk: input.disk(Path::new(DATA_DIR))?,
                 workers: WORKERS.to_vec(),
                 options: Arc::new(|_| {}),
-                mistake: None,
+                mistakes: vec![],
             };
             let mut prepared = Prepared { setup, expected, known: Reached::new(), steps: 0 };
             // One life that isn't struck, and one after a crash: their points are what is drawn from.
@@ -92,13 +108,20 @@ impl Campaign {
             }
             inputs.push(prepared);
         }
-        Ok(Campaign { inputs, topics: vec!["clicks".to_string(), "events".to_string()] })
+        Ok(Campaign { inputs, topics: vec!["clicks".to_string(), "events".to_string()], kind: Kind::All })
     }
 
-    /// From now on the code makes this mistake, wherever it asks [`CrashPoints::is_planted`](cutwater_platform::CrashPoints::is_planted);
-    /// in debug builds only. A campaign that finds nothing is worth as much as what it would find.
+    /// From now on the code makes this mistake, or these with a `+` between them, wherever it asks
+    /// [`CrashPoints::is_planted`](cutwater_platform::CrashPoints::is_planted); in debug builds only. A campaign that finds nothing is worth
+    /// as much as what it would find.
     pub fn plant(&mut self, mistake: &'static str) {
-        self.inputs.iter_mut().for_each(|input| input.setup.mistake = Some(mistake));
+        self.inputs.iter_mut().for_each(|input| input.setup.mistakes = mistake.split('+').collect());
+    }
+
+    /// The same with cases of one kind alone.
+    #[must_use]
+    pub fn of(self, kind: Kind) -> Campaign {
+        Campaign { kind, ..self }
     }
 
     fn prepared(&self, seed: u64) -> &Prepared {
@@ -108,7 +131,13 @@ impl Campaign {
     /// The case of a seed.
     pub fn case(&self, seed: u64) -> Case {
         let prepared = self.prepared(seed);
-        drawn(seed, &prepared.known, prepared.steps)
+        let case = drawn(seed, &prepared.known, prepared.steps);
+        // Another stream again: what a seed was before there were kinds, three of four still are.
+        let drawn = SplitMix::new(seed ^ 0xA11_0F_7E3).below(4);
+        match self.kind {
+            Kind::All if drawn != 0 => case,
+            Kind::All | Kind::Stopped => with_stops(case, &prepared.known),
+        }
     }
 
     /// Lives a case and judges what readers see.
@@ -133,6 +162,7 @@ impl Campaign {
             lives: lived.reached.len() as u64,
             turns: lived.turns,
             declined: lived.declined,
+            fenced: lived.fenced,
             trace: lived.trace,
             reached,
             struck: lived.struck.into_iter().map(|strike| strike.point).collect(),

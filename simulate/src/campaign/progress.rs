@@ -32,6 +32,8 @@ pub struct Sums {
     pub turns: u64,
     /// Checkpoints that were declined in them.
     pub declined: u64,
+    /// Lives in them that were overtaken and told so.
+    pub fenced: u64,
     /// Seconds of work, all sittings together.
     pub seconds: u64,
     /// How often each point was reached.
@@ -68,6 +70,7 @@ impl Sums {
         self.lives += one.lives;
         self.turns += one.turns;
         self.declined += one.declined;
+        self.fenced += one.fenced;
         for (point, count) in &one.reached {
             *self.reached.entry((*point).to_string()).or_default() += count;
         }
@@ -88,6 +91,7 @@ impl Sums {
         self.lives += other.lives;
         self.turns += other.turns;
         self.declined += other.declined;
+        self.fenced += other.fenced;
         self.seconds += other.seconds;
         for (point, count) in other.reached {
             *self.reached.entry(point).or_default() += count;
@@ -113,6 +117,7 @@ impl Sums {
             ("lives", self.lives),
             ("turns", self.turns),
             ("declined", self.declined),
+            ("fenced", self.fenced),
             ("seconds", self.seconds),
         ];
         facts.iter().for_each(|(name, value)| text.push_str(&format!("{name} {value}\n")));
@@ -146,6 +151,7 @@ impl Sums {
             "lives" => &mut self.lives,
             "turns" => &mut self.turns,
             "declined" => &mut self.declined,
+            "fenced" => &mut self.fenced,
             "seconds" => &mut self.seconds,
             "reached" | "struck" => {
                 let (point, _) = rest.split_once(' ')?;

@@ -97,19 +97,24 @@ pub(crate) struct SharedLog {
     pub(crate) platform: Platform,
     pub(crate) at: At,
     pub(crate) group: Arc<LogCommitGroup>,
+    /// Somebody else's, who closes it.
+    lent: bool,
 }
 
 impl SharedLog {
     fn new(platform: Platform, at: At) -> SharedLog {
         let group = Arc::new(LogCommitGroup::new(at.clone(), platform.crash.clone()));
-        SharedLog { platform, at, group }
+        SharedLog { platform, at, group, lent: false }
     }
 }
 
 impl Drop for SharedLog {
     fn drop(&mut self) {
-        // Behind a broker it goes on without us.
+        // Behind a broker, and where it is lent, it goes on without us.
         let At::Here(log) = &self.at else { return };
+        if self.lent {
+            return;
+        }
         match log.close() {
             Ok(()) | Err(CloseError::Closed) => {}
             // Nothing is lost: the next open replays what this one could not put away.
@@ -136,6 +141,25 @@ impl LogHandle {
     /// unless the program has closed it before.
     pub fn of(platform: &Platform, log: Log) -> LogHandle {
         LogHandle { shared: Some(Arc::new(SharedLog::new(platform.clone(), At::Here(log)))) }
+    }
+
+    /// Has [`JobLog::log`] answer this log, which the program has opened itself, for the job that is being built; to be said first in its
+    /// build function. It stays open when the run ends. So several runs share a log, each with a claim of its own, as those of several
+    /// processes do behind a broker.
+    ///
+    /// # Errors
+    /// The job has another log already.
+    pub fn lend(log: &Log, job: &Job) -> Result<(), BuildError> {
+        let lent = |environment: &Environment| {
+            let mut shared = SharedLog::new(environment.platform.clone(), At::Here(log.clone()));
+            shared.lent = true;
+            Ok(shared)
+        };
+        let shared = job.environment().shared(NAME, lent)?;
+        match shared.lent {
+            true => Ok(()),
+            false => Err(BuildError::refused("a log that is lent", "the job has opened its own before")),
+        }
     }
 
     /// A handle to a log behind a broker that the program has connected to itself.
