@@ -133,7 +133,7 @@ impl Campaign {
         let prepared = self.prepared(seed);
         let case = drawn(seed, &prepared.known, prepared.steps);
         // Another stream again: what a seed was before there were kinds, three of four still are.
-        let drawn = SplitMix::new(seed ^ 0xA11_0F_7E3).below(4);
+        let drawn = SplitMix::new(seed ^ 0xA110_F7E3).below(4);
         match self.kind {
             Kind::All if drawn != 0 => case,
             Kind::All | Kind::Stopped => with_stops(case, &prepared.known),
