@@ -17,20 +17,6 @@ pub(crate) struct Struck {
     pub(crate) kills: u64,
     pub(crate) stops: u64,
     pub(crate) full_disks: u64,
-    /// Connections.
-    pub(crate) cuts: u64,
-    /// Transactions that an administrator aborted.
-    pub(crate) aborts: u64,
-}
-
-impl Struck {
-    pub(crate) fn add(&mut self, other: Struck) {
-        self.kills += other.kills;
-        self.stops += other.stops;
-        self.full_disks += other.full_disks;
-        self.cuts += other.cuts;
-        self.aborts += other.aborts;
-    }
 }
 
 /// The schedule.

@@ -8,8 +8,9 @@
 //!   its memory flat, the good client undisturbed.
 //! * `serve`: the broker that both start, kill and start again.
 //!
-//! Reading order: `round` (one round), `writers`, `readers`, `faults`, `proxy`, `record` (the history, and how foreign clients
-//! tell theirs), `plant` (faults that are planted to see them found), `malformed`, `result`.
+//! Reading order: `round` (one round), `writers`, `readers`, `admin` (aborts of others' transactions), `kept` (topics from which
+//! records are taken), `reborn` (a topic that is deleted and made again), `faults`, `proxy`, `record` (the history, and how foreign
+//! clients tell theirs), `plant` (faults that are planted to see them found), `malformed`, `result`.
 //!
 //! Exit codes: 0 nothing is wrong, 1 something is, 2 wrong usage.
 
@@ -18,10 +19,12 @@
 mod admin;
 mod faults;
 mod foreign;
+mod kept;
 mod malformed;
 mod plant;
 mod proxy;
 mod readers;
+mod reborn;
 mod record;
 mod result;
 mod round;
@@ -90,9 +93,9 @@ struct Run {
     /// A foreign client's command line; may be given again. What it is told and what it has to do is at the head of `chaos/src/foreign.rs`.
     #[arg(long, value_name = "COMMAND")]
     foreign: Vec<String>,
-    /// Plant a fault, which the verdict must find.
+    /// Plant a fault, which the verdict must find; may be given again.
     #[arg(long, value_name = "FAULT")]
-    plant: Option<Fault>,
+    plant: Vec<Fault>,
     /// No fault strikes.
     #[arg(long)]
     calm: bool,
@@ -141,13 +144,13 @@ fn main() -> ExitCode {
 /// Whether nothing is wrong.
 fn rounds(run: &Run) -> Result<bool, Failed> {
     let mut total = result::Total::read(run.state.as_deref(), run.seed)?;
-    while total.operations < run.operations && run.rounds.is_none_or(|most| total.rounds < most) {
+    while total.counts.operations < run.operations && run.rounds.is_none_or(|most| total.rounds < most) {
         let plan = Plan {
             seed: run.seed + total.rounds,
-            operations: run.round.min(run.operations - total.operations),
+            operations: run.round.min(run.operations - total.counts.operations),
             time: Duration::from_secs(run.round_seconds),
             faults: !run.calm,
-            plant: run.plant,
+            plant: run.plant.clone(),
             foreign: run.foreign.iter().cloned().map(Foreign).collect(),
         };
         let dir = tempfile::Builder::new().prefix("cutwater-chaos").tempdir();
@@ -161,7 +164,7 @@ fn rounds(run: &Run) -> Result<bool, Failed> {
             say(&format!("the log is kept: {}", dir.keep().display()));
             return Ok(false);
         }
-        if outcomes.operations == 0 {
+        if outcomes.counts.operations == 0 {
             return Err(Failed::new("a round did nothing".to_string()));
         }
         total.add(&outcomes);

@@ -14,13 +14,12 @@ use bytes::Bytes;
 use cutwater_broker::{look_at_frame, made_up_frame};
 use cutwater_partition_log::batch::{Compression, ProducerStamp};
 use cutwater_platform::{Platform, SplitMix};
-use kafka_protocol::messages::create_topics_request::CreatableTopic;
-use kafka_protocol::messages::{ApiKey, CreateTopicsRequest, FetchRequest, ProduceRequest};
+use kafka_protocol::messages::{ApiKey, FetchRequest, ProduceRequest};
 
 use crate::Failed;
 use crate::result::{put, said_by};
 use crate::server::{Server, rest};
-use crate::wire::{Client, batch, fetch, produce, produced, seen, topic_name};
+use crate::wire::{Client, batch, create_topic, fetch, produce, produced, seen};
 
 /// The good client's topic.
 const TOPIC: &str = "good";
@@ -86,11 +85,7 @@ pub(crate) fn run(plan: &Malformed) -> Result<bool, Failed> {
     let dir = dir.map_err(|e| Failed::of("make a directory", e))?;
     let mut server = Server::new(&dir.path().join("log"))?;
     server.again()?;
-    let topic =
-        CreatableTopic::default().with_name(topic_name(TOPIC)).with_num_partitions(1).with_replication_factor(1);
-    let request = CreateTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(10_000);
-    let made = Client::connect(server.address()).and_then(|mut client| client.ask(5, &request));
-    made.map_err(|e| Failed::of("create the topic", e))?;
+    create_topic(server.address(), TOPIC, 1, &[])?;
     let clock = Platform::real().clock;
     let began = clock.monotonic();
     let counts = Counts { next: AtomicU64::new(plan.from), ..Counts::default() };

@@ -22,26 +22,38 @@ pub(crate) enum Fault {
     ChangesPlaces,
     /// What an administrator aborted is acknowledged as committed.
     CommitsWhatWasAborted,
+    /// Compaction takes the last value of a key.
+    ForgetsALastValue,
+    /// Compaction takes a tombstone before its time.
+    ForgetsATombstone,
+    /// An offset has another record than before.
+    ChangesARecord,
+    /// Retention takes a record that shall stay.
+    TakesTooMuch,
+    /// A record of a deleted topic is in the next one of its name.
+    ShowsTheDeletedTopic,
+    /// The offsets of a new topic go on where those of a deleted one ended.
+    GoesOnWithOffsets,
 }
 
-/// A planted fault, which strikes once where it is a matter of once.
+/// Planted faults, which strike once where it is a matter of once.
 #[derive(Debug)]
 pub(crate) struct Plant {
-    fault: Fault,
+    faults: Vec<Fault>,
     struck: Mutex<BTreeSet<(u32, u64)>>,
 }
 
 impl Plant {
-    pub(crate) fn new(fault: Fault) -> Plant {
-        Plant { fault, struck: Mutex::default() }
+    pub(crate) fn new(faults: Vec<Fault>) -> Plant {
+        Plant { faults, struck: Mutex::default() }
     }
 
     pub(crate) fn is(&self, fault: Fault) -> bool {
-        self.fault == fault
+        self.faults.contains(&fault)
     }
 
     pub(crate) fn shows_aborted(&self) -> bool {
-        self.fault == Fault::ShowsAborted
+        self.is(Fault::ShowsAborted)
     }
 
     /// Changes an answer of partition 0: the same records every time, so that all readers agree.
@@ -58,7 +70,13 @@ impl Plant {
             struck.insert((1, value));
         }
         let Some((_, victim)) = struck.iter().find(|(at, _)| *at == 0).copied() else { return };
-        match self.fault {
+        for fault in &self.faults {
+            Plant::strike(*fault, victim, &mut struck, seen);
+        }
+    }
+
+    fn strike(fault: Fault, victim: u64, struck: &mut BTreeSet<(u32, u64)>, seen: &mut Seen) {
+        match fault {
             Fault::LosesABatch => seen.records.retain(|(offset, _)| *offset != victim),
             Fault::KeepsABatchTwice => {
                 // The record before stands in the place of this one as well.

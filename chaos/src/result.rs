@@ -3,48 +3,23 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::faults::Struck;
-use crate::round::Outcomes;
+use crate::round::{Counts, Outcomes};
 use crate::{Failed, Run};
 
 /// All rounds so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Total {
     pub(crate) rounds: u64,
-    pub(crate) operations: u64,
-    acknowledged: u64,
-    read: u64,
-    foreign: u64,
-    unjudged: u64,
-    struck: Struck,
+    pub(crate) counts: Counts,
 }
 
 impl Total {
     pub(crate) fn add(&mut self, outcomes: &Outcomes) {
         self.rounds += 1;
-        self.operations += outcomes.operations;
-        self.acknowledged += outcomes.acknowledged as u64;
-        self.read += outcomes.read as u64;
-        self.foreign += outcomes.foreign;
-        self.unjudged += outcomes.unjudged as u64;
-        self.struck.add(outcomes.struck);
-    }
-
-    fn numbers(&self) -> [u64; 11] {
-        let Struck { kills, stops, full_disks, cuts, aborts } = self.struck;
-        [
-            self.rounds,
-            self.operations,
-            self.acknowledged,
-            self.read,
-            self.foreign,
-            self.unjudged,
-            kills,
-            stops,
-            full_disks,
-            cuts,
-            aborts,
-        ]
+        let mut counts = outcomes.counts;
+        for (mine, its) in self.counts.all().into_iter().zip(counts.all()) {
+            *mine += *its;
+        }
     }
 
     /// What a file holds of a run with this seed; nothing if there is none.
@@ -56,41 +31,33 @@ impl Total {
         let wrong = || Failed::new(format!("{} is no state of a run with seed {seed}; remove it", path.display()));
         let numbers: Option<Vec<u64>> = text.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
         let numbers = numbers.ok_or_else(wrong)?;
-        let [
-            its_seed,
-            rounds,
-            operations,
-            acknowledged,
-            read,
-            foreign,
-            unjudged,
-            kills,
-            stops,
-            full_disks,
-            cuts,
-            aborts,
-        ] = numbers[..]
-        else {
+        let [its_seed, rounds, kept @ ..] = &numbers[..] else { return Err(wrong()) };
+        let mut total = Total { rounds: *rounds, counts: Counts::default() };
+        let all = total.counts.all();
+        if *its_seed != seed || kept.len() != all.len() {
             return Err(wrong());
-        };
-        let struck = Struck { kills, stops, full_disks, cuts, aborts };
-        let total = Total { rounds, operations, acknowledged, read, foreign, unjudged, struck };
-        if its_seed == seed { Ok(total) } else { Err(wrong()) }
+        }
+        all.into_iter().zip(kept).for_each(|(mine, its)| *mine = *its);
+        Ok(total)
     }
 
     pub(crate) fn write(&self, state: Option<&Path>, seed: u64) -> Result<(), Failed> {
         let Some(path) = state else { return Ok(()) };
-        let numbers: Vec<String> = [seed].iter().chain(&self.numbers()).map(ToString::to_string).collect();
+        let mut counts = self.counts;
+        let numbers = [seed, self.rounds].into_iter().chain(counts.all().into_iter().map(|count| *count));
+        let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
         put(path, &numbers.join(" "))
     }
 
     pub(crate) fn page(&self, run: &Run) -> String {
-        let [rounds, operations, acknowledged, read, calls, unjudged, kills, stops, full_disks, cuts, aborts] =
-            self.numbers();
+        let Total { rounds, counts } = self;
         let seeds = format!("{} to {}", run.seed, run.seed + rounds.saturating_sub(1));
         // The scripts' names; where they and their programs lie is this machine's business.
         let scripts: Vec<&str> = run.foreign.iter().filter_map(|line| line.rsplit(['/', ' ']).next()).collect();
         let foreign = if scripts.is_empty() { "none".to_string() } else { scripts.join(", ") };
+        let Counts { operations, foreign: calls, acknowledged, read, unjudged, kills, stops, full_disks, cuts, .. } =
+            counts;
+        let Counts { aborts, kept_written, kept_scans, kept_gone, deaths, reborn_written, .. } = counts;
         format!(
             "The broker under chaos: anomalies found: 0\n\n\
              {operations} operations in {rounds} rounds (seeds {seeds}), commit {}, {}\n\
@@ -98,6 +65,9 @@ impl Total {
              {kills} kills, {stops} stops, {full_disks} full disks, {cuts} connections cut\n\
              {aborts} transactions aborted by an administrator\n\
              clients beside our own: {foreign} ({calls} of the operations)\n\n\
+             Beside these operations:\n\
+             {kept_written} records into compacted topics and one with retention, {kept_scans} times read from beginning to end, {kept_gone} gone\n\
+             {reborn_written} values acknowledged by a topic that was deleted and made again {deaths} times\n\n\
              cargo run --release -p cutwater-chaos -- run --operations {} --seed {} --round {} --result FILE\n",
             said_by("git", &["rev-parse", "--short", "HEAD"]),
             said_by("date", &["-u", "+%F"]),
@@ -110,12 +80,14 @@ impl Total {
 
 /// One round in a line.
 pub(crate) fn line(seed: u64, outcomes: &Outcomes) -> String {
-    let Outcomes { operations, foreign, acknowledged, read, unjudged, struck, wrong } = outcomes;
-    let Struck { kills, stops, full_disks, cuts, aborts } = struck;
+    let Counts { operations, foreign, acknowledged, read, unjudged, kills, stops, full_disks, cuts, .. } =
+        outcomes.counts;
+    let Counts { aborts, kept_written, kept_gone, deaths, reborn_written, .. } = outcomes.counts;
     format!(
         "seed {seed}: {operations} operations ({foreign} of others), {acknowledged} acknowledged, {read} read, {unjudged} unjudged; {kills} kills, \
-         {stops} stops, {full_disks} full disks, {cuts} cuts, {aborts} aborts: {} wrong",
-        wrong.len()
+         {stops} stops, {full_disks} full disks, {cuts} cuts, {aborts} aborts; {kept_gone} of {kept_written} cleaned away; {reborn_written} in {deaths} \
+         deaths: {} wrong",
+        outcomes.wrong.len()
     )
 }
 

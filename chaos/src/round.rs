@@ -2,27 +2,27 @@
 //! everything, and the verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use cutwater_platform::{Platform, SplitMix};
 use cutwater_testkit::checker::check;
 use cutwater_testkit::history::{Call, History, Outcome};
-use kafka_protocol::messages::CreateTopicsRequest;
-use kafka_protocol::messages::create_topics_request::CreatableTopic;
 
 use crate::Failed;
 use crate::admin::{self, Administrator, Begun};
 use crate::faults::{Faults, Struck};
 use crate::foreign::{self, Foreign};
+use crate::kept::{Keeper, Kept, Kind};
 use crate::plant::{Fault, Plant};
 use crate::proxy::Proxy;
 use crate::readers::{Marks, Reader};
+use crate::reborn::{self, Party, Reborn};
 use crate::record::Recorder;
 use crate::server::{Server, rest};
-use crate::wire::{Client, topic_name};
+use crate::wire::create_topic;
 use crate::writers::{Plain, Transactional};
 
 pub(crate) const TOPIC: &str = "chaos";
@@ -69,21 +69,63 @@ pub(crate) struct Plan {
     pub(crate) time: Duration,
     /// Whether anything strikes at all.
     pub(crate) faults: bool,
-    pub(crate) plant: Option<Fault>,
+    pub(crate) plant: Vec<Fault>,
     /// Scripts of other people's clients.
     pub(crate) foreign: Vec<Foreign>,
+}
+
+/// What a round, or all of them, had in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) operations: u64,
+    /// Those of them that other people's clients made.
+    pub(crate) foreign: u64,
+    pub(crate) acknowledged: u64,
+    pub(crate) read: u64,
+    pub(crate) unjudged: u64,
+    pub(crate) kills: u64,
+    pub(crate) stops: u64,
+    pub(crate) full_disks: u64,
+    /// Connections.
+    pub(crate) cuts: u64,
+    /// Transactions that an administrator aborted.
+    pub(crate) aborts: u64,
+    /// Of topics with compaction or retention: records written, whole reads, records that are there no more.
+    pub(crate) kept_written: u64,
+    pub(crate) kept_scans: u64,
+    pub(crate) kept_gone: u64,
+    /// Of the topic that is deleted and made again: how often it was, and values acknowledged.
+    pub(crate) deaths: u64,
+    pub(crate) reborn_written: u64,
+}
+
+impl Counts {
+    /// Each of them.
+    pub(crate) fn all(&mut self) -> [&mut u64; 15] {
+        [
+            &mut self.operations,
+            &mut self.foreign,
+            &mut self.acknowledged,
+            &mut self.read,
+            &mut self.unjudged,
+            &mut self.kills,
+            &mut self.stops,
+            &mut self.full_disks,
+            &mut self.cuts,
+            &mut self.aborts,
+            &mut self.kept_written,
+            &mut self.kept_scans,
+            &mut self.kept_gone,
+            &mut self.deaths,
+            &mut self.reborn_written,
+        ]
+    }
 }
 
 /// What came of a round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcomes {
-    pub(crate) operations: u64,
-    /// Those of them that other people's clients made.
-    pub(crate) foreign: u64,
-    pub(crate) acknowledged: usize,
-    pub(crate) read: usize,
-    pub(crate) unjudged: usize,
-    pub(crate) struck: Struck,
+    pub(crate) counts: Counts,
     /// What is wrong: kinds of anomalies, and troubles in words.
     pub(crate) wrong: Vec<String>,
 }
@@ -95,9 +137,10 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
     let proxy = Proxy::start(server.address())?;
     server.tell(proxy.address());
     server.again()?;
-    create_topic(server.address())?;
+    create_topic(server.address(), TOPIC, PARTITIONS, &[])?;
+    let (kept, reborn) = (Kept::create(server.address())?, Reborn::create(server.address())?);
     let (recorder, stage, marks) = (Recorder::default(), Stage::default(), Marks::default());
-    let (plant, begun) = (plan.plant.map(Plant::new), Begun::default());
+    let (plant, begun) = ((!plan.plant.is_empty()).then(|| Plant::new(plan.plant.clone())), Begun::default());
     let mut random = SplitMix::new(plan.seed);
     let mut foreigners = foreign::Running::start(&plan.foreign, proxy.address(), recorder.listen()?, plan.seed)?;
     let mut faults = Faults::new(random.next());
@@ -109,6 +152,27 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
         stage: &stage,
         marks: &marks,
         plant: plant.as_ref(),
+        client: None,
+    };
+    let seeds = Seeds::new(random.next());
+    let keeper = |kind, address| Keeper {
+        kind,
+        address,
+        kept: &kept,
+        recorder: &recorder,
+        stage: &stage,
+        plant: plant.as_ref(),
+        random: seeds.next(),
+        client: None,
+    };
+    let party = |partition, address| Party {
+        address,
+        partition,
+        reborn: &reborn,
+        recorder: &recorder,
+        stage: &stage,
+        plant: plant.as_ref(),
+        random: seeds.next(),
         client: None,
     };
     let ended = std::thread::scope(|scope| {
@@ -151,6 +215,19 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
         let (jumper, jumps) = (reader(30, 0, through), SplitMix::new(random.next()));
         at_work.push(scope.spawn(move || jumper.jump(jumps)));
 
+        let mut scans = vec![];
+        for kind in Kind::ALL {
+            let (writer, reader) = (keeper(kind, through), keeper(kind, direct));
+            at_work.push(scope.spawn(move || writer.write()));
+            scans.push(scope.spawn(move || reader.read()));
+        }
+        for partition in 0..reborn::PARTITIONS {
+            let (writer, reader) = (party(partition, direct), party(partition, through));
+            at_work.push(scope.spawn(move || writer.write()));
+            at_work.push(scope.spawn(move || reader.follow()));
+        }
+        let undertaker = party(0, through);
+        at_work.push(scope.spawn(move || undertaker.bury()));
         let administrator = Administrator {
             address: direct,
             recorder: &recorder,
@@ -185,9 +262,10 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
         }
         stage.given_up.store(true, Ordering::SeqCst);
         let aborts = administrator.join().unwrap_or(0);
-        failed.map_or(calmed, Err).map(|()| (foreign_ended, aborts))
+        let scans: u64 = scans.into_iter().map(|thread| thread.join().unwrap_or(0)).sum();
+        failed.map_or(calmed, Err).map(|()| (foreign_ended, aborts, scans))
     });
-    let (mut wrong, aborts) = ended?;
+    let (mut wrong, aborts, scans) = ended?;
     let mut foreign_calls = 0;
     let mut uncommitted = vec![];
     stage.given_up.store(false, Ordering::SeqCst);
@@ -198,6 +276,12 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
             ));
         }
         uncommitted.push(reader(41, partition, server.address()).uncommitted().unwrap_or_default());
+    }
+    let done = Kind::ALL.map(|kind| keeper(kind, server.address()).last());
+    for partition in 0..reborn::PARTITIONS {
+        if !party(partition, server.address()).whole() {
+            wrong.push(format!("partition {partition} of the topic that was made again can't be read to its end"));
+        }
     }
     let ended_by_itself = server.has_ended();
     if ended_by_itself {
@@ -221,29 +305,42 @@ pub(crate) fn play(plan: &Plan, dir: &Path) -> Result<Outcomes, Failed> {
     if !report.is_clean() {
         wrong.push(report.to_string());
     }
-    (faults.struck.cuts, faults.struck.aborts) = (proxy.cuts(), aborts);
-    Ok(Outcomes {
+    let story = reborn.story();
+    wrong.extend(story.judge().into_iter().map(|what| format!("the topic that is made again: {what}")));
+    if story.deaths() == 0 {
+        wrong.push("no topic was deleted and made again".to_string());
+    }
+    let Struck { kills, stops, full_disks } = faults.struck;
+    let counts = Counts {
         operations: report.operations as u64,
         foreign: foreign_calls,
-        acknowledged: report.acknowledged,
-        read: report.read,
-        unjudged: report.unjudged,
-        struck: faults.struck,
-        wrong,
-    })
+        acknowledged: report.acknowledged as u64,
+        read: report.read as u64,
+        unjudged: report.unjudged as u64,
+        kills,
+        stops,
+        full_disks,
+        cuts: proxy.cuts(),
+        aborts,
+        kept_written: done.iter().map(|done| done.written).sum(),
+        kept_scans: scans + done.len() as u64,
+        kept_gone: done.iter().map(|done| done.gone).sum(),
+        deaths: story.deaths(),
+        reborn_written: story.written(),
+    };
+    Ok(Outcomes { counts, wrong })
 }
 
-fn create_topic(address: SocketAddr) -> Result<(), Failed> {
-    let topic = CreatableTopic::default()
-        .with_name(topic_name(TOPIC))
-        .with_num_partitions(PARTITIONS as i32)
-        .with_replication_factor(1);
-    let request = CreateTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(10_000);
-    let answer = Client::connect(address).and_then(|mut client| client.ask(5, &request));
-    let answer = answer.map_err(|e| Failed::of("create the topic", e))?;
-    match answer.topics.first().map(|topic| topic.error_code) {
-        Some(0) => Ok(()),
-        code => Err(Failed::new(format!("the topic can't be created: {code:?}"))),
+/// Generators for those who are at work, each with a seed of its own.
+struct Seeds(Mutex<SplitMix>);
+
+impl Seeds {
+    fn new(seed: u64) -> Seeds {
+        Seeds(Mutex::new(SplitMix::new(seed)))
+    }
+
+    fn next(&self) -> SplitMix {
+        SplitMix::new(self.0.lock().unwrap_or_else(PoisonError::into_inner).next())
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cutwater_broker::{Broker, BrokerLimits, BrokerOptions, Listen};
-use cutwater_partition_log::{Log, LogOptions};
+use cutwater_partition_log::{Log, LogLimits, LogOptions};
 use cutwater_platform::Platform;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
@@ -128,7 +128,10 @@ pub(crate) fn serve(data: &Path, listen: &Listen) -> Result<(), Failed> {
     let ignored = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGXFSZ, ignored.clone()).map_err(|e| Failed::of("listen to a signal", e))?;
     let platform = Platform::real();
-    let log = Log::open(&platform, data, LogOptions::default()).map_err(|e| Failed::new(e.to_string()))?;
+    // Often enough that a round of seconds sees it at work.
+    let limits = LogLimits { janitor_every: Duration::from_millis(400), ..LogLimits::default() };
+    let log = Log::open(&platform, data, LogOptions { limits, ..LogOptions::default() })
+        .map_err(|e| Failed::new(e.to_string()))?;
     let limits =
         BrokerLimits { connections_per_second: 100_000, connections_per_address: 900, ..BrokerLimits::default() };
     let options = BrokerOptions { auto_create_topics: false, limits, ..BrokerOptions::default() };

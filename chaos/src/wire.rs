@@ -7,11 +7,15 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use cutwater_partition_log::batch::{BatchBuilder, Compression, Limits, ProducerStamp, records};
 use kafka_protocol::ResponseError;
+use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::fetch_response::PartitionData;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
+
+use crate::Failed;
+use crate::server::rest;
 
 /// Longer than any stop of the broker, so that only a dead connection is given up.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -108,6 +112,46 @@ pub(crate) fn topic_name(name: &str) -> TopicName {
     TopicName(StrBytes::from_string(name.to_string()))
 }
 
+/// Makes a topic, which isn't there yet.
+pub(crate) fn create_topic(
+    address: SocketAddr,
+    name: &str,
+    partitions: u32,
+    settings: &[(&str, String)],
+) -> Result<(), Failed> {
+    let text = |text: &str| StrBytes::from_string(text.to_string());
+    let configs = settings
+        .iter()
+        .map(|(name, value)| CreatableTopicConfig::default().with_name(text(name)).with_value(Some(text(value))));
+    let topic = CreatableTopic::default()
+        .with_name(topic_name(name))
+        .with_num_partitions(partitions as i32)
+        .with_replication_factor(1)
+        .with_configs(configs.collect());
+    let request = CreateTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(10_000);
+    let answer = Client::connect(address).and_then(|mut client| client.ask(5, &request));
+    let answer = answer.map_err(|e| Failed::of("create a topic", e))?;
+    match answer.topics.first().map(|topic| topic.error_code) {
+        Some(0) => Ok(()),
+        code => Err(Failed::new(format!("topic {name} can't be created: {code:?}"))),
+    }
+}
+
+/// A producer id for somebody without transactions; none when it is given up.
+pub(crate) fn producer_id(address: SocketAddr, is_given_up: impl Fn() -> bool) -> Option<i64> {
+    let request = InitProducerIdRequest::default()
+        .with_transactional_id(None)
+        .with_producer_id(ProducerId(-1))
+        .with_producer_epoch(-1);
+    while !is_given_up() {
+        match Client::connect(address).and_then(|mut client| client.ask(4, &request)) {
+            Ok(given) if given.error_code == 0 => return Some(given.producer_id.0),
+            _ => rest(Duration::from_millis(30)),
+        }
+    }
+    None
+}
+
 /// A batch of values, each as its number in decimal digits.
 pub(crate) fn batch(stamp: ProducerStamp, codec: Compression, values: impl Iterator<Item = u64>) -> Bytes {
     let mut batch = BatchBuilder::new(codec);
@@ -164,31 +208,79 @@ pub(crate) struct Seen {
     pub(crate) last_stable: u64,
 }
 
+/// The same of a topic whose records have keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Keyed {
+    /// Offset, key, and value or tombstone.
+    pub(crate) records: Vec<(u64, u64, Option<u64>)>,
+    pub(crate) next: u64,
+    pub(crate) high_watermark: u64,
+    /// Bytes of the batches that were brought.
+    pub(crate) bytes: u64,
+}
+
 /// Reads an answer as a consumer does: what lies below `from` is skipped, control batches are, and aborted transactions by
 /// the list that came with them (if `filter`).
 ///
 /// # Errors
 /// Its error code, or what is wrong with its bytes.
 pub(crate) fn seen(answer: &FetchResponse, from: u64, filter: bool) -> Result<Seen, String> {
+    let mut records = vec![];
+    let walked = walk(answer, from, filter, |offset, _, value| {
+        records.push((offset, value.ok_or_else(|| format!("a record without a value at {offset}"))?));
+        Ok(())
+    })?;
+    let Walked { next, high_watermark, last_stable, .. } = walked;
+    Ok(Seen { records, next, high_watermark, last_stable })
+}
+
+/// The same with keys.
+///
+/// # Errors
+/// As [`seen`].
+pub(crate) fn keyed(answer: &FetchResponse, from: u64, filter: bool) -> Result<Keyed, String> {
+    let mut records = vec![];
+    let walked = walk(answer, from, filter, |offset, key, value| {
+        records.push((offset, key.ok_or_else(|| format!("a record without a key at {offset}"))?, value));
+        Ok(())
+    })?;
+    let Walked { next, high_watermark, bytes, .. } = walked;
+    Ok(Keyed { records, next, high_watermark, bytes })
+}
+
+struct Walked {
+    next: u64,
+    high_watermark: u64,
+    last_stable: u64,
+    bytes: u64,
+}
+
+/// Takes the records of an answer one by one: offset, key, value.
+fn walk(
+    answer: &FetchResponse,
+    from: u64,
+    filter: bool,
+    mut take: impl FnMut(u64, Option<u64>, Option<u64>) -> Result<(), String>,
+) -> Result<Walked, String> {
     let data = answer.responses.first().and_then(|topic| topic.partitions.first()).ok_or("no partition in it")?;
     if data.error_code != 0 {
         return Err(format!("error {}", data.error_code));
     }
     let number = |n: i64| u64::try_from(n).map_err(|_| format!("an offset of {n}"));
-    let mut seen = Seen {
-        records: vec![],
+    let mut walked = Walked {
         next: from,
         high_watermark: number(data.high_watermark)?,
         last_stable: number(data.last_stable_offset)?,
+        bytes: 0,
     };
     let mut aborted = aborted(data);
     let mut open: Vec<i64> = vec![];
-    let mut rest = data.records.clone().unwrap_or_default();
-    while !rest.is_empty() {
-        let batch = match records(&rest, &Limits::default()) {
+    let mut left = data.records.clone().unwrap_or_default();
+    while !left.is_empty() {
+        let batch = match records(&left, &Limits::default()) {
             Ok(batch) => batch,
             // The last one may be cut.
-            Err(_) if rest.len() < 61 => break,
+            Err(_) if left.len() < 61 => break,
             Err(error) => return Err(error.to_string()),
         };
         let header = *batch.header();
@@ -206,19 +298,25 @@ pub(crate) fn seen(answer: &FetchResponse, from: u64, filter: bool) -> Result<Se
             for record in &batch {
                 let record = record.map_err(|e| e.to_string())?;
                 let offset = number(record.offset)?;
-                let text = record.value.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or_default();
-                let value = text.parse().map_err(|_| format!("a value that is no number at {offset}"))?;
+                let decimal = |what: &str, bytes: Option<&[u8]>| {
+                    let number = |bytes| std::str::from_utf8(bytes).ok()?.parse().ok();
+                    let read =
+                        bytes.map(|bytes| number(bytes).ok_or(format!("a {what} that is no number at {offset}")));
+                    read.transpose()
+                };
+                let (key, value) = (decimal("key", record.key)?, decimal("value", record.value)?);
                 if offset >= from {
-                    seen.records.push((offset, value));
+                    take(offset, key, value)?;
                 }
             }
         }
-        seen.next = seen.next.max(last + 1);
+        walked.next = walked.next.max(last + 1);
         let bytes = header.total_bytes();
+        walked.bytes += bytes as u64;
         drop(batch);
-        rest = rest.slice(bytes..);
+        left = left.slice(bytes..);
     }
-    Ok(seen)
+    Ok(walked)
 }
 
 /// First offsets and producers of aborted transactions, the first one last.

@@ -25,7 +25,7 @@ use crate::plant::{Fault, Plant};
 use crate::record::Recorder;
 use crate::round::{PARTITIONS, Stage, TOPIC};
 use crate::server::rest;
-use crate::wire::{Client, batch, is_passing, produce, produced, topic_name};
+use crate::wire::{Client, batch, is_passing, produce, produced, producer_id, topic_name};
 
 /// As many as a client may have under way.
 const UNDER_WAY: usize = 5;
@@ -52,7 +52,7 @@ pub(crate) struct Plain<'a> {
 impl Plain<'_> {
     /// Writes until the stage is over, and until all is acknowledged.
     pub(crate) fn run(mut self) {
-        let Some(producer) = self.producer() else { return };
+        let Some(producer) = producer_id(self.address, || self.stage.is_given_up()) else { return };
         let mut client: Option<Client> = None;
         let mut waiting: VecDeque<Batch> = VecDeque::new();
         let (mut number, mut sequence, mut sent) = (0u32, 0i32, 0);
@@ -141,23 +141,6 @@ impl Plain<'_> {
                 Err(io::ErrorKind::Interrupted.into())
             }
         }
-    }
-
-    fn producer(&self) -> Option<i64> {
-        while !self.stage.is_given_up() {
-            let asked = Client::connect(self.address).and_then(|mut client| {
-                let request = InitProducerIdRequest::default()
-                    .with_transactional_id(None)
-                    .with_producer_id(ProducerId(-1))
-                    .with_producer_epoch(-1);
-                client.ask(4, &request)
-            });
-            match asked {
-                Ok(given) if given.error_code == 0 => return Some(given.producer_id.0),
-                _ => rest(PAUSE),
-            }
-        }
-        None
     }
 }
 
