@@ -10,7 +10,7 @@
 //! for no more (RFC 8446, 4.6.3). All memory is bounded: the machine keeps one record that isn't whole yet, and is given nothing
 //! while it has something to hand out.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,7 +25,7 @@ const SEAL_BYTES: usize = 64 << 10;
 const OFTEN: Duration = Duration::from_secs(20);
 /// At most so many pieces are handed to the system at once.
 const SLICES_MAX: usize = 256;
-/// Bytes that are read ahead where less is asked for.
+/// Bytes that are read ahead.
 const AHEAD_BYTES: usize = 4 << 10;
 /// What is taken from a socket at once: a TLS record and a little.
 const RAW_BYTES: usize = 18 << 10;
@@ -48,7 +48,8 @@ pub(super) struct ReadHalf {
     sealed: Option<Sealed>,
 }
 
-/// A small buffer before the socket: a frame's size and its beginning come with one system call.
+/// A small buffer behind what was asked for: the next frame's size and its beginning come with the end of the one before, in one
+/// system call.
 #[derive(Default)]
 struct Ahead {
     bytes: Vec<u8>,
@@ -94,7 +95,7 @@ pub(super) fn halves(stream: Stream, tls: Option<&Arc<ServerConfig>>) -> Result<
 fn receive(
     mut tcp: &TcpStream,
     patience: &mut Duration,
-    buffer: &mut [u8],
+    buffers: &mut [IoSliceMut<'_>],
     clock: &dyn Clock,
     end: Duration,
 ) -> io::Result<usize> {
@@ -107,7 +108,7 @@ fn receive(
             *patience = left.clamp(Duration::from_millis(1), OFTEN);
             tcp.set_read_timeout(Some(*patience))?;
         }
-        match tcp.read(buffer) {
+        match tcp.read_vectored(buffers) {
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
             done => return done,
         }
@@ -134,7 +135,8 @@ impl ReadHalf {
                 break;
             }
             if sealed.begin == sealed.end {
-                let bytes = receive(&self.tcp, &mut self.patience, &mut sealed.raw, clock, end)?;
+                let raw = &mut [IoSliceMut::new(&mut sealed.raw)];
+                let bytes = receive(&self.tcp, &mut self.patience, raw, clock, end)?;
                 if bytes == 0 {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
@@ -165,12 +167,12 @@ impl ReadHalf {
         let Some(sealed) = &mut self.sealed else {
             let ahead = &mut self.ahead;
             if ahead.begin == ahead.end {
-                if buffer.len() >= AHEAD_BYTES {
-                    return receive(&self.tcp, &mut self.patience, buffer, clock, end);
-                }
                 ahead.bytes.resize(AHEAD_BYTES, 0);
-                (ahead.begin, ahead.end) = (0, 0);
-                ahead.end = receive(&self.tcp, &mut self.patience, &mut ahead.bytes, clock, end)?;
+                let asked = buffer.len();
+                let both = &mut [IoSliceMut::new(buffer), IoSliceMut::new(&mut ahead.bytes)];
+                let come = receive(&self.tcp, &mut self.patience, both, clock, end)?;
+                (ahead.begin, ahead.end) = (0, come.saturating_sub(asked));
+                return Ok(come.min(asked));
             }
             let taken = buffer.len().min(ahead.end - ahead.begin);
             buffer[..taken].copy_from_slice(&ahead.bytes[ahead.begin..ahead.begin + taken]);
@@ -191,7 +193,8 @@ impl ReadHalf {
                     continue;
                 }
             }
-            let bytes = receive(&self.tcp, &mut self.patience, &mut sealed.raw, clock, end)?;
+            let raw = &mut [IoSliceMut::new(&mut sealed.raw)];
+            let bytes = receive(&self.tcp, &mut self.patience, raw, clock, end)?;
             (sealed.begin, sealed.end) = (0, bytes);
             if sealed.end == 0 {
                 // Cut off without a farewell: what came before it was whole frames or nothing.
@@ -285,4 +288,39 @@ fn seal(session: &mut ServerConnection, out: &mut Vec<u8>) -> io::Result<()> {
         session.write_tls(out)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use cutwater_platform::SystemClock;
+
+    use super::*;
+
+    #[test]
+    fn whatever_is_asked_for_comes_in_order_however_much_lies_ahead() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut peer = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        let (tcp, _) = listener.accept().expect("accepted");
+        let answering = tcp.try_clone().expect("a clone");
+        let (mut half, _) = halves(Stream { tcp, answering }, None).expect("no TLS");
+        let clock = SystemClock::new();
+        let sent: Vec<u8> = (0..60_000u32).map(|at| (at % 251) as u8).collect();
+        peer.write_all(&sent).expect("sent");
+        drop(peer);
+        let mut come = Vec::new();
+        // Sizes of frames, frames smaller and larger than what is read ahead, and exactly as large.
+        for bytes in [4, 10, 4, 9_000, 4, AHEAD_BYTES, 1, AHEAD_BYTES + 1, 4, 3, 4, 20_000, 4, 4, AHEAD_BYTES - 4] {
+            let mut piece = vec![0; bytes];
+            half.fill(&mut piece, &clock, clock.monotonic() + Duration::from_secs(20)).expect("it has come");
+            come.extend_from_slice(&piece);
+        }
+        let mut rest = vec![0; sent.len() - come.len()];
+        half.fill(&mut rest, &clock, clock.monotonic() + Duration::from_secs(20)).expect("the rest has come");
+        come.extend_from_slice(&rest);
+        assert!(come == sent);
+        let more = half.fill(&mut [0], &clock, clock.monotonic() + Duration::from_secs(20));
+        assert_eq!(more.expect_err("nothing is left").kind(), io::ErrorKind::UnexpectedEof);
+    }
 }
