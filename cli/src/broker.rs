@@ -10,7 +10,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use cutwater_broker::{
     Broker, BrokerError, BrokerOptions, CertificateName, Listen, MetricsOptions, Security, TlsFiles,
 };
-use cutwater_partition_log::{CloseError, Holder, Log, LogOptions, OpenError};
+use cutwater_partition_log::{CloseError, Holder, Log, LogLimits, LogOptions, OpenError};
 use cutwater_platform::Platform;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use thiserror::Error;
@@ -63,6 +63,10 @@ pub(crate) struct BrokerArguments {
     /// If another process of this machine holds the log, end that process and go on.
     #[arg(long)]
     take_over: bool,
+    /// Megabytes of what was written last that stay in memory, for readers that follow. What is older is read from the disk, the first
+    /// time.
+    #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    tail_megabytes: u32,
     /// Don't create topics that clients ask for and that aren't there.
     #[arg(long)]
     no_auto_create: bool,
@@ -137,7 +141,8 @@ pub(crate) fn run(arguments: &BrokerArguments) -> Result<(), RunError> {
     }
     let platform = Platform::real();
     let holder = Holder { job: "cutwater broker".to_string(), attempt: 0 };
-    let options = LogOptions { holder, take_over: arguments.take_over, ..LogOptions::default() };
+    let limits = LogLimits { tail_bytes: (arguments.tail_megabytes as usize) << 20, ..LogLimits::default() };
+    let options = LogOptions { holder, take_over: arguments.take_over, limits };
     let log = Log::open(&platform, &data, options)?;
     let options = BrokerOptions {
         auto_create_topics: !arguments.no_auto_create,

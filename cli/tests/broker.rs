@@ -118,6 +118,10 @@ fn what_cannot_be_served_ends_with_1_and_a_reason_and_wrong_usage_with_2() {
     cutwater_platform::Platform::real().files.publish_bytes(&file, b"text").expect("written");
     let (code, said) = refused(&file, "127.0.0.1:0");
     assert!(code == Some(1) && said.contains("name another one with --data"), "{said}");
+    let mut no_tail = command(&dir.path().join("other"), "127.0.0.1:0");
+    let ended = no_tail.args(["--tail-megabytes", "0"]).output().expect("the command starts");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.code() == Some(2) && said.contains("1..=1048576"), "{said}");
     let (code, said) = refused(&dir.path().join("other"), "0.0.0.0:0");
     assert!(code == Some(1) && said.contains("loopback"), "{said}");
     let (code, _) = refused(&data, "nowhere");

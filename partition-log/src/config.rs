@@ -169,7 +169,7 @@ impl LogLimits {
 
     /// At most so much memory of batches is kept for the next ones: what one go of the materialiser may let go of, and some more.
     pub(crate) fn spare_bytes(&self) -> usize {
-        self.tail_bytes / 8
+        (self.tail_bytes / 8).min(16 << 20)
     }
 
     /// How often an idle log looks for what has been open, silent or prepared for too long.
