@@ -183,6 +183,8 @@ impl Flags {
         let given = [
             ("--interval", self.interval.is_some()),
             ("--retain", self.retain.is_some()),
+            ("--retain-for", self.retain_for.is_some()),
+            ("--compression", self.compression.is_some()),
             ("--pause", self.pause.is_some()),
             ("--in-flight", self.in_flight.is_some()),
             ("--timeout", self.timeout.is_some()),
@@ -284,7 +286,24 @@ mod tests {
     fn at_most_once_with_checkpoints_is_a_contradiction() {
         let at_most_once = Flags { guarantee: Some(Promise::AtMostOnce), ..Flags::default() };
         assert_eq!(at_most_once.options("job").expect("fits").guarantee, Guarantee::AtMostOnce);
-        let contradiction = Flags { retain: Some(2), ..at_most_once };
-        assert!(matches!(contradiction.options("job"), Err(RunError::Options(_))));
+        let some = Some(Duration::from_secs(1));
+        let of = |flags: Flags| Flags { guarantee: Some(Promise::AtMostOnce), ..flags };
+        let contradictions = [
+            ("--interval", of(Flags { interval: some, ..Flags::default() })),
+            ("--retain", of(Flags { retain: Some(2), ..Flags::default() })),
+            ("--retain-for", of(Flags { retain_for: some, ..Flags::default() })),
+            ("--compression", of(Flags { compression: Some(Packing::None), ..Flags::default() })),
+            ("--pause", of(Flags { pause: some, ..Flags::default() })),
+            ("--in-flight", of(Flags { in_flight: Some(2), ..Flags::default() })),
+            ("--timeout", of(Flags { timeout: some, ..Flags::default() })),
+            ("--declined", of(Flags { declined: Some(3), ..Flags::default() })),
+            ("--unaligned-after", of(Flags { unaligned_after: some, ..Flags::default() })),
+        ];
+        for (name, flags) in contradictions {
+            match flags.options("job") {
+                Err(RunError::Options(told)) => assert!(told.contains(&format!("leave out {name},")), "{name}: {told}"),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
     }
 }
