@@ -7,6 +7,7 @@ use cutwater_platform::IoError;
 use thiserror::Error;
 
 use crate::config::GuaranteeKind;
+use crate::observe::Loss;
 
 /// The build function described a job that can't be run.
 #[derive(Debug, Error)]
@@ -219,6 +220,14 @@ pub enum RunError {
     /// It failed in a way that a restart can't cure.
     #[error("{0}")]
     Fatal(String),
+    /// An at-most-once job failed. It isn't restarted, and what it had read and not delivered is lost.
+    #[error("{last}. An at-most-once job isn't restarted: {loss}")]
+    Lost {
+        /// Why it failed.
+        last: String,
+        /// What was lost, as far as it can be known.
+        loss: Loss,
+    },
     /// Whoever read the job's only output has gone away and wants no more: nothing is wrong, and nothing is left to do.
     #[error("{what}: whoever read it has gone away")]
     Unwanted {

@@ -22,7 +22,7 @@ pub(crate) fn to_the_end(
         let (kind, next) = match (Exit::of(&error), &error) {
             (Exit::Conflict, _) => (Kind::Directory, ""),
             (Exit::Incompatible, _) => (Kind::Incompatible, ""),
-            (_, RunError::Fatal(_)) => {
+            (_, RunError::Fatal(_) | RunError::Lost { .. }) => {
                 (Kind::Failed, "nothing was overwritten; mend what is named, or give another directory with --dir")
             }
             _ => (Kind::Failed, "run the same command again; what was committed is kept"),

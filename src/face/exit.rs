@@ -48,6 +48,7 @@ impl From<Exit> for ExitCode {
 #[cfg(test)]
 mod tests {
     use cutwater_engine::config::GuaranteeKind;
+    use cutwater_engine::observe::Loss;
 
     use super::*;
 
@@ -71,6 +72,7 @@ mod tests {
             (RunError::Unwanted { what: text() }, 0),
             (RunError::GaveUp { attempts: 3, last: text() }, 1),
             (RunError::Fatal(text()), 1),
+            (RunError::Lost { last: text(), loss: Loss::default() }, 1),
         ] {
             assert_eq!(Exit::of(&error) as u8, code, "{error:?}");
         }

@@ -144,6 +144,9 @@ fn line(seen: &Seen, per_second: f64, stopping: bool) -> String {
     if seen.declined > 0 {
         line += &format!(", {} declined", seen.declined);
     }
+    if seen.reread > 0 {
+        line += &format!(", {} read again", grouped(seen.reread));
+    }
     if seen.attempt.0 > 1 {
         line += &format!(", attempt {}", seen.attempt);
     }

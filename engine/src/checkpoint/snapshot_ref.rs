@@ -108,3 +108,10 @@ pub struct Counters {
     /// Records sent on each output port.
     pub emitted: Vec<u64>,
 }
+
+impl Counters {
+    /// Consumed records of which it is counted what became of them.
+    pub(crate) fn accounted(&self) -> u64 {
+        self.passed + self.filtered + self.absorbed + self.late + self.rejected
+    }
+}

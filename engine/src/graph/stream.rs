@@ -376,13 +376,18 @@ where
 {
     fn on_batch(&mut self, _port: usize, batch: Batch, cx: &mut Context<'_>) -> Result<Flow, OperatorError> {
         let records = batch.take::<M::Of<T>>();
-        cx.counters().passed += records.len() as u64;
+        let count = records.len() as u64;
         M::write(records, self.writer.as_mut())?;
+        cx.counters().passed += count;
         Ok(Flow::Done)
     }
 
     fn seal(&mut self, checkpoint: CheckpointId) -> Result<Option<Prepare>, SinkError> {
         self.writer.seal(checkpoint)
+    }
+
+    fn unconfirmed(&self) -> u64 {
+        self.writer.unconfirmed()
     }
 
     fn end(&mut self) -> Result<(), OperatorError> {

@@ -82,6 +82,8 @@ pub struct Seen {
     pub attempt: Attempt,
     /// Records read by sources since the job's first start; goes back when an attempt goes back to a checkpoint.
     pub read: u64,
+    /// Records that failed attempts of this run had read beyond the checkpoint that was gone back to; they are read again.
+    pub reread: u64,
     /// The newest triggered checkpoint.
     pub triggered: CheckpointId,
     /// The newest committed checkpoint.
@@ -108,6 +110,7 @@ pub struct Progress {
     phase: AtomicU8,
     attempt: AtomicU64,
     read: AtomicU64,
+    reread: AtomicU64,
     triggered: AtomicU64,
     committed: AtomicU64,
     declined: AtomicU64,
@@ -148,6 +151,7 @@ impl Progress {
             phase,
             attempt: Attempt(self.attempt.load(ORDER)),
             read: self.read.load(ORDER),
+            reread: self.reread.load(ORDER),
             triggered: CheckpointId(self.triggered.load(ORDER)),
             committed: CheckpointId(self.committed.load(ORDER)),
             declined: self.declined.load(ORDER),
@@ -184,11 +188,12 @@ impl Progress {
         *self.started_at.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The attempt goes on from here.
+    /// The attempt goes on from here. What the one before it had read beyond that, in this run, is read again.
     pub(crate) fn resumed(&self, from: CheckpointId, read: u64) {
         self.resumed_from.store(from.0, ORDER);
         self.committed.store(from.0, ORDER);
-        self.read.store(read, ORDER);
+        let had = self.read.swap(read, ORDER);
+        self.reread.fetch_add(had.saturating_sub(read), ORDER);
     }
 
     pub(crate) fn recovery(&self, change: impl FnOnce(&mut RecoveryTimes)) {

@@ -43,6 +43,11 @@ pub struct Report {
     pub already_committed: u64,
     /// Transactions that earlier attempts left and that were aborted.
     pub aborted: u64,
+    /// Records that failed attempts of this run had read beyond the checkpoint that was gone back to, and that were read again.
+    pub reread: u64,
+    /// The attempt of an earlier process from which this run took over, if there was one. How far that had read beyond the checkpoint
+    /// isn't written down: if it didn't end in order, nobody knows.
+    pub behind: Option<Attempt>,
     /// The last checkpoints of this run, oldest first.
     pub history: Vec<CheckpointRecord>,
     /// How long each attempt of this run took to come back.
@@ -145,7 +150,7 @@ impl Report {
         for operator in &self.operators {
             let c = &operator.counters;
             let consumed: u64 = c.consumed.iter().sum();
-            let accounted = c.passed + c.filtered + c.absorbed + c.late + c.rejected;
+            let accounted = c.accounted();
             if !c.consumed.is_empty() && consumed != accounted {
                 wrong.push(format!("{}: {consumed} consumed, {accounted} accounted for", operator.name));
             }
@@ -153,9 +158,19 @@ impl Report {
         wrong
     }
 
+    /// Records whose results may have come out more than once in this run, at most: those that were
+    /// [read again](Report::reread), unless the guarantee takes their first results back. `None` if that isn't known, because an
+    /// attempt of [another process](Report::behind) had shown what it had read.
+    pub fn repeated_at_most(&self) -> Option<u64> {
+        match self.guarantee {
+            Guarantee::ExactlyOnce(_) | Guarantee::AtMostOnce => Some(0),
+            Guarantee::AtLeastOnce(_) => self.behind.is_none().then_some(self.reread),
+        }
+    }
+
     /// Records that a receiver has in its state, and so in its results, more than once: those that it had taken behind a
     /// barrier that others were still waiting for, and that came again after a restart. 0 but at-least-once. What a sink showed
-    /// after the last checkpoint and showed again after a restart isn't among them: nobody here knows what became of it.
+    /// after the last checkpoint and showed again after a restart isn't among them: see [`Report::repeated_at_most`].
     pub fn repeated(&self) -> u64 {
         self.edges.iter().map(|edge| edge.received.saturating_sub(edge.sent)).sum()
     }
@@ -213,6 +228,7 @@ impl fmt::Display for Report {
             "  transactions  {} committed, {} found committed, {} of dead attempts aborted",
             self.transactions, self.already_committed, self.aborted
         )?;
+        self.tell_repeats(f)?;
         for (times, number) in self.recoveries.iter().zip(1..) {
             writeln!(f, "  start {number:<7} {}", Times(times))?;
         }
@@ -249,6 +265,23 @@ impl fmt::Display for Report {
         } else {
             write!(f, "  books         DO NOT BALANCE: {}", wrong.join("; "))
         }
+    }
+}
+
+impl Report {
+    fn tell_repeats(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let may_repeat = matches!(self.guarantee, Guarantee::AtLeastOnce(_));
+        if self.reread > 0 {
+            let shown = if may_repeat { "may be there twice" } else { "is there once" };
+            writeln!(f, "  read again    {} records after restarts; what they led to {shown}", self.reread)?;
+        }
+        if let Some(behind) = self.behind.filter(|_| may_repeat) {
+            writeln!(
+                f,
+                "  not known     what attempt {behind}, another process's, had read beyond its last checkpoint: that may be there twice"
+            )?;
+        }
+        Ok(())
     }
 }
 

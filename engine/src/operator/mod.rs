@@ -108,6 +108,11 @@ pub trait Operator: 'static {
         Ok(None)
     }
 
+    /// For sinks: see [`SinkWriter::unconfirmed`](crate::sink::SinkWriter::unconfirmed).
+    fn unconfirmed(&self) -> u64 {
+        0
+    }
+
     /// Called once when nothing will follow, after the last frame.
     ///
     /// # Errors

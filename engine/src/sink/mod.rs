@@ -119,6 +119,12 @@ pub trait SinkWriter {
     /// # Errors
     /// The attempt ends.
     fn finish(&mut self) -> Result<(), SinkError>;
+
+    /// Records taken in calls that succeeded, of which it isn't known yet whether they are where they should be. Asked when an attempt
+    /// without checkpoints has failed, to say what it lost. By default what was taken is there.
+    fn unconfirmed(&self) -> u64 {
+        0
+    }
 }
 
 /// The durable half of preparing, run beside the worker: answers the handle with which it can be committed, or `None` if what

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use cutwater_platform::{Clock, CrashPoints};
 
-use crate::checkpoint::Counters;
 use crate::config::Limits;
 use crate::element::Body;
 use crate::error::OperatorError;
 use crate::id::{CheckpointId, InstanceId};
-use crate::observe::Standing;
+use crate::observe::{LastCount, Standing};
 use crate::operator::driver::{Driver, Effect, Outcome};
 use crate::worker::attempt::Failure;
 use crate::worker::edge::InEdge;
@@ -22,8 +21,8 @@ use crate::worker::place::Alarm;
 use crate::worker::ports::Ports;
 use crate::worker::snapshotting::{InFlight, Snapshotting};
 
-/// Counters of all instances of a worker, filled in when each has ended.
-pub(crate) type FinalCounters = Rc<RefCell<Vec<(InstanceId, Counters)>>>;
+/// Counters of all instances of a worker, filled in when each has ended or is taken down.
+pub(crate) type FinalCounters = Rc<RefCell<Vec<LastCount>>>;
 
 /// One operator instance and everything it needs at run time.
 pub(crate) struct Instance {
@@ -43,6 +42,7 @@ pub(crate) struct Instance {
     clock: Arc<dyn Clock>,
     activator: Alarm,
     ended: FinalCounters,
+    is_over: bool,
     crash: CrashPoints,
     started: bool,
     effects: Vec<Effect>,
@@ -91,6 +91,7 @@ impl Instance {
             clock,
             activator,
             ended,
+            is_over: false,
             crash,
             started: false,
             effects: vec![],
@@ -193,7 +194,7 @@ impl Instance {
                 }
                 Effect::Ended => {
                     self.ports.end();
-                    self.ended.borrow_mut().push((self.id, self.driver.counters.clone()));
+                    self.count_last();
                 }
             }
         }
@@ -230,11 +231,26 @@ impl Instance {
         Ok(())
     }
 
+    /// Leaves its counters behind, once.
+    fn count_last(&mut self) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            let (counters, unconfirmed) = (self.driver.counters.clone(), self.driver.operator.unconfirmed());
+            self.ended.borrow_mut().push(LastCount { instance: self.id, counters, unconfirmed });
+        }
+    }
+
     fn named(&self, error: OperatorError) -> Failure {
         match error {
             OperatorError::Failed(text) => Failure::Restart(format!("operator {:?}: {text}", self.name)),
             // Overtaken, or beyond help: a restart would be wrong.
             OperatorError::Sink(error) => Failure::from(error),
         }
+    }
+}
+
+/// An attempt that failed takes its instances down where they are: what they had counted says what was lost.
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.count_last();
     }
 }

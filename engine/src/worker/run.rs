@@ -1,7 +1,7 @@
 //! A run: attempt after attempt until the job is finished, stopped, or beyond help.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,7 +19,7 @@ use crate::graph::node::Make;
 use crate::graph::validate::validate;
 use crate::graph::{Environment, Job, Plan};
 use crate::id::{Attempt, CheckpointId, InstanceId, JobId, OperatorId};
-use crate::observe::{Connector, Control, ExplainedState, Explanation, Layout, Phase, Report, books};
+use crate::observe::{Connector, Control, ExplainedState, Explanation, LastCount, Layout, Loss, Phase, Report, books};
 use crate::recovery::Program;
 use crate::sink::Room;
 use crate::snapshot::{Manifest, StateReaders, StoreError};
@@ -154,6 +154,10 @@ struct Past {
     failures: Vec<String>,
     recoveries: Vec<crate::observe::RecoveryTimes>,
     aborted: u64,
+    /// What the attempt lost that failed without checkpoints.
+    loss: Option<Loss>,
+    /// The attempt of an earlier process behind which this run began.
+    behind: Option<Attempt>,
 }
 
 impl<'a> Run<'a> {
@@ -208,6 +212,9 @@ impl<'a> Run<'a> {
                     return Err(RunError::Fatal(failure.to_string()));
                 }
             }
+            if let (Failure::Restart(last) | Failure::Fatal(last), Some(loss)) = (&failure, self.loss()) {
+                return Err(RunError::Lost { last: last.clone(), loss });
+            }
             let text = match failure {
                 Failure::Unwanted { sink } if self.has_one_output_and_no_promise() => {
                     return Err(RunError::Unwanted { what: sink });
@@ -221,7 +228,7 @@ impl<'a> Run<'a> {
             let (max, within) = (self.options.restarts_max, self.options.restarts_within);
             let judged = past.restarts.failed(self.options.platform.clock.monotonic(), max, within);
             if self.options.guarantee.snapshots().is_none() {
-                let text = format!("{text}. An at-most-once job isn't restarted: nobody could say what was lost");
+                let text = format!("{text}. An at-most-once job isn't restarted: nobody can say what was lost");
                 return Err(RunError::Fatal(text));
             }
             let failed = match judged {
@@ -234,6 +241,10 @@ impl<'a> Run<'a> {
             let backoff = self.options.restart_backoff.saturating_mul(1 << (failed - 1).min(16));
             self.options.platform.clock.sleep(backoff.min(BACKOFF_MAX));
         }
+    }
+
+    fn loss(&self) -> Option<Loss> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner).loss
     }
 
     /// The write for lack of whose room the attempt ended, if that was it and everything that is written to can stay open.
@@ -249,9 +260,12 @@ impl<'a> Run<'a> {
     /// Whether it harms nobody to end when its output isn't read any more: no other sink waits for the rest, and no checkpoint
     /// says that there will be a rest.
     fn has_one_output_and_no_promise(&self) -> bool {
+        self.sinks().len() == 1 && self.options.guarantee.snapshots().is_none()
+    }
+
+    fn sinks(&self) -> HashSet<OperatorId> {
         let inner = self.built.inner.borrow();
-        let sinks = inner.nodes.iter().filter(|node| matches!(node.make, Make::Sink { .. })).count();
-        sinks == 1 && self.options.guarantee.snapshots().is_none()
+        inner.nodes.iter().filter(|node| matches!(node.make, Make::Sink { .. })).map(|node| node.id).collect()
     }
 
     /// One attempt, from claim to report.
@@ -271,7 +285,11 @@ impl<'a> Run<'a> {
                     .filter(|_| !self.past.lock().unwrap_or_else(PoisonError::into_inner).begun);
                 let recovered = recover(platform, &dir, &self.here()?, wanted, &self.groups, restore, &progress)?;
                 // Another attempt of this run goes on from what this one has made of it.
-                self.past.lock().unwrap_or_else(PoisonError::into_inner).begun = true;
+                let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+                if !past.begun && !recovered.finished {
+                    past.behind = recovered.owner.attempt.0.checked_sub(1).filter(|n| *n > 0).map(Attempt);
+                }
+                past.begun = true;
                 Some(recovered)
             }
         };
@@ -319,6 +337,11 @@ impl<'a> Run<'a> {
         });
         let outcomes = self.workers(&orders)?;
         if let Some(failure) = attempt.failure() {
+            if orders.recovered.is_none() {
+                let last: Vec<LastCount> = outcomes.into_iter().flat_map(|o| o.counters).collect();
+                let loss = Loss::of(&self.plan, &self.sinks(), &last);
+                self.past.lock().unwrap_or_else(PoisonError::into_inner).loss = Some(loss);
+            }
             return Err(or_fenced(failure, orders.recovered.as_ref()));
         }
         progress.phase(Phase::Finished);
@@ -388,7 +411,8 @@ impl<'a> Run<'a> {
 
     fn report(&self, orders: &Orders, outcomes: Vec<Outcome>) -> Report {
         let is_final = outcomes.iter().find_map(|o| o.is_final);
-        let counters: Vec<(InstanceId, Counters)> = outcomes.into_iter().flat_map(|o| o.counters).collect();
+        let last = outcomes.into_iter().flat_map(|o| o.counters);
+        let counters: Vec<(InstanceId, Counters)> = last.map(|l| (l.instance, l.counters)).collect();
         let finished = is_final.unwrap_or(!self.control.progress().stop_requested());
         self.assemble(orders.job, orders.attempt_number, finished, false, &counters)
     }
@@ -431,6 +455,8 @@ impl<'a> Run<'a> {
             transactions: seen.transactions,
             already_committed: progress.already_committed(),
             aborted: partial.aborted,
+            reread: seen.reread,
+            behind: partial.behind,
             history: progress.checkpoints(),
             recoveries,
             failures: partial.failures,

@@ -9,7 +9,7 @@ use crate::checkpoint::{Blob, Counters, PartTimes, SnapshotRef, SnapshotReport};
 use crate::config::Limits;
 use crate::element::Body;
 use crate::id::{CheckpointId, InstanceId};
-use crate::observe::Progress;
+use crate::observe::{LastCount, Progress};
 use crate::source::{Polled, SourceDriver};
 use crate::time::Watermark;
 use crate::worker::attempt::Failure;
@@ -64,8 +64,13 @@ impl SourceInstance {
         if !self.over {
             self.over = true;
             self.ports.end();
-            self.ended.borrow_mut().push((self.id, self.counters.clone()));
+            self.count_last();
         }
+    }
+
+    fn count_last(&self) {
+        let last = LastCount { instance: self.id, counters: self.counters.clone(), unconfirmed: 0 };
+        self.ended.borrow_mut().push(last);
     }
 
     /// Nothing will follow: promises the end of event time, and says so to the trigger.
@@ -119,5 +124,14 @@ impl SourceInstance {
         }
         self.activator.activate();
         Ok(false)
+    }
+}
+
+/// As of an operator's instance.
+impl Drop for SourceInstance {
+    fn drop(&mut self) {
+        if !self.over {
+            self.count_last();
+        }
     }
 }

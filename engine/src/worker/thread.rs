@@ -11,7 +11,7 @@ use std::time::Duration;
 use cutwater_platform::spawn::panic_text;
 use timely::worker::Worker;
 
-use crate::checkpoint::{Counters, Ledger, Pace, Patience};
+use crate::checkpoint::{Ledger, Pace, Patience};
 use crate::config::{Alignment, Guarantee, GuaranteeKind, Snapshots};
 use crate::error::BuildError;
 use crate::exchange::GroupAssignment;
@@ -19,13 +19,14 @@ use crate::graph::node::{Make, Node, Route};
 use crate::graph::validate::validate;
 use crate::graph::{Environment, Job, OperatorSetup, Plan};
 use crate::id::{CheckpointId, InstanceId, JobId, OperatorId, WorkerIndex};
-use crate::observe::{Phase, Progress};
+use crate::observe::{LastCount, Phase, Progress};
 use crate::sink::Visibility;
 use crate::snapshot::{OperatorEntry, PlanIdentity, SnapshotFiles, fetch_newest};
 use crate::worker::attempt::{AttemptState, Failure};
 use crate::worker::build::{Parts, build, make};
 use crate::worker::control::Plane;
 use crate::worker::groups::Groups;
+use crate::worker::instance::FinalCounters;
 use crate::worker::offload::Offload;
 use crate::worker::place::Place;
 use crate::worker::recover::Recovered;
@@ -60,7 +61,8 @@ pub(crate) struct Orders {
 /// What a worker brings back.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    pub(crate) counters: Vec<(InstanceId, Counters)>,
+    /// What its instances had counted at their ends; if the attempt failed, when they were taken down.
+    pub(crate) counters: Vec<LastCount>,
     /// From worker 0: whether the newest committed manifest is final.
     pub(crate) is_final: Option<bool>,
 }
@@ -79,8 +81,9 @@ pub(crate) fn work(worker: &mut Worker, orders: &Orders) -> Outcome {
     let merge_io = merges.then(|| Rc::new(Offload::new(spawn.as_ref(), &format!("cw-merge-{}", worker.index()))));
     let exports = (worker.index() == 0).then(|| Rc::new(Offload::new(spawn.as_ref(), "cw-savepoint")));
     let control = control_io.as_ref().zip(exports.as_ref());
-    let ran = catch_unwind(AssertUnwindSafe(|| live(worker, orders, &place, &io, control, merge_io.as_ref())));
-    let outcome = match ran {
+    let ended = FinalCounters::default();
+    let ran = catch_unwind(AssertUnwindSafe(|| live(worker, orders, &place, &io, control, merge_io.as_ref(), &ended)));
+    let mut outcome = match ran {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(failure)) => {
             orders.attempt.fail(failure);
@@ -111,6 +114,7 @@ pub(crate) fn work(worker: &mut Worker, orders: &Orders) -> Outcome {
     });
     io.finish(spawn.as_ref());
     control_io.iter().chain(&exports).for_each(|io| io.finish(spawn.as_ref()));
+    outcome.counters = ended.take();
     outcome
 }
 
@@ -121,6 +125,7 @@ fn live(
     io: &Rc<Offload>,
     control: Option<(&Rc<Offload>, &Rc<Offload>)>,
     merge_io: Option<&Rc<Offload>>,
+    ended: &FinalCounters,
 ) -> Result<Outcome, Failure> {
     let index = WorkerIndex(u32::try_from(worker.index()).expect("fewer than 2^32 workers"));
     let environment = &orders.environment;
@@ -144,7 +149,6 @@ fn live(
     });
     let plane = control.filter(|_| snapshots.is_some()).map(|(io, exports)| plane(orders, io, exports, first));
     let timeline = plane.as_ref().map(|p| p.timeline.clone());
-    let ended = Rc::new(RefCell::new(vec![]));
     let parts = Parts {
         platform: environment.platform.clone(),
         limits: environment.limits,
@@ -208,7 +212,7 @@ fn live(
         return Ok(Outcome::default());
     }
     let is_final = timeline.map(|t| t.borrow().iter().rev().find(|k| k.committed).is_some_and(|k| k.is_final));
-    Ok(Outcome { counters: ended.take(), is_final })
+    Ok(Outcome { is_final, ..Outcome::default() })
 }
 
 fn plane(orders: &Orders, io: &Rc<Offload>, exports: &Rc<Offload>, first: CheckpointId) -> Plane {

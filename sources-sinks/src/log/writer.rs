@@ -52,13 +52,22 @@ pub(crate) struct LogWriter<T, V, K> {
     /// One open batch per partition.
     open: Vec<BatchBuilder>,
     buffered: usize,
+    /// Records taken.
+    taken: u64,
     /// Where records without a key go for now.
     sticky: u32,
     out: Out,
 }
 
 /// The answers to appends in this process that haven't come.
-pub(crate) type Tickets = VecDeque<AppendTicket>;
+pub(crate) type Tickets = VecDeque<Unanswered>;
+
+/// An append, and how many records it has.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    ticket: AppendTicket,
+    records: u64,
+}
 
 /// Where batches go.
 struct Out {
@@ -66,6 +75,8 @@ struct Out {
     topic: TopicId,
     crash: CrashPoints,
     mode: Mode,
+    /// Records that are visible at once and were answered.
+    answered: u64,
 }
 
 enum Mode {
@@ -107,9 +118,16 @@ impl<T, V: Clone, K: Clone> LogWriter<T, V, K> {
             record: RecordBuf::default(),
             open: (0..topic.partitions).map(|_| BatchBuilder::new(compression)).collect(),
             buffered: 0,
+            taken: 0,
             // Workers begin at different partitions.
             sticky: id.worker.0 % topic.partitions.max(1),
-            out: Out { sink: id.sink.clone(), topic: topic.id, crash: shared.platform.crash.clone(), mode },
+            out: Out {
+                sink: id.sink.clone(),
+                topic: topic.id,
+                crash: shared.platform.crash.clone(),
+                mode,
+                answered: 0,
+            },
         })
     }
 }
@@ -162,12 +180,13 @@ impl<T, V, K> LogWriter<T, V, K> {
     }
 
     /// After a batch of the engine's: what must be visible at once is handed over, records without a key move on.
-    fn batch_written(&mut self) -> Result<(), SinkError> {
+    fn batch_written(&mut self, records: usize) -> Result<(), SinkError> {
         self.sticky = (self.sticky + 1) % self.open.len().max(1) as u32;
-        match self.out.mode {
-            Mode::Direct(_) => self.flush(),
-            Mode::Transactions { .. } => Ok(()),
+        if matches!(self.out.mode, Mode::Direct(_)) {
+            self.flush()?;
         }
+        self.taken += records as u64;
+        Ok(())
     }
 }
 
@@ -179,7 +198,7 @@ impl<T, V: FillRecord<T>, K: KeyOf<T>> SinkWriter for LogWriter<T, V, K> {
         for item in &batch {
             self.put(item, None, wall_ms)?;
         }
-        self.batch_written()
+        self.batch_written(batch.len())
     }
 
     fn write_timed(&mut self, batch: Vec<(EventTime, T)>) -> Result<(), SinkError> {
@@ -187,7 +206,7 @@ impl<T, V: FillRecord<T>, K: KeyOf<T>> SinkWriter for LogWriter<T, V, K> {
         for (time, item) in &batch {
             self.put(item, Some(time.0), wall_ms)?;
         }
-        self.batch_written()
+        self.batch_written(batch.len())
     }
 
     fn seal(&mut self, checkpoint: CheckpointId) -> Result<Option<Prepare>, SinkError> {
@@ -197,7 +216,14 @@ impl<T, V: FillRecord<T>, K: KeyOf<T>> SinkWriter for LogWriter<T, V, K> {
 
     fn finish(&mut self) -> Result<(), SinkError> {
         self.flush()?;
-        self.out.finish()
+        self.out.finish()?;
+        self.out.answered = self.taken;
+        Ok(())
+    }
+
+    /// A broker's answers aren't counted before the end.
+    fn unconfirmed(&self) -> u64 {
+        self.taken.saturating_sub(self.out.answered)
     }
 }
 
@@ -232,9 +258,10 @@ impl Out {
                 txn.append(self.topic, partition, batch, &self.sink)
             }
             Mode::Direct(ProducerAt::Here(producer, tickets)) => {
+                let records = u64::from(batch.record_count().unsigned_abs());
                 let ticket = producer.append(self.topic, partition, batch).map_err(|e| from_append(&self.sink, e))?;
-                tickets.push_back(ticket);
-                settle(tickets, &self.sink)
+                tickets.push_back(Unanswered { ticket, records });
+                settle(tickets, &mut self.answered, &self.sink)
             }
             Mode::Direct(ProducerAt::Broker(producer)) => {
                 producer.append(self.topic, partition, batch).map_err(|e| from_remote(&self.sink, &e))
@@ -284,21 +311,22 @@ fn durable(sink: &str, producer: &mut ProducerAt) -> Option<Prepare> {
 }
 
 fn all_answered(sink: &str, unanswered: Tickets) -> Result<(), SinkError> {
-    unanswered.into_iter().try_for_each(|ticket| ticket.wait().map(drop)).map_err(|e| from_append(sink, e))
+    unanswered.into_iter().try_for_each(|append| append.ticket.wait().map(drop)).map_err(|e| from_append(sink, e))
 }
 
 /// Takes the answers that have come; waits for the oldest if too many haven't.
-fn settle(unanswered: &mut Tickets, sink: &str) -> Result<(), SinkError> {
-    while let Some(oldest) = unanswered.pop_front() {
-        let answer = match oldest.try_wait() {
+fn settle(unanswered: &mut Tickets, answered: &mut u64, sink: &str) -> Result<(), SinkError> {
+    while let Some(Unanswered { ticket, records }) = unanswered.pop_front() {
+        let answer = match ticket.try_wait() {
             Ok(answer) => answer,
             Err(waiting) if unanswered.len() >= UNANSWERED_MAX => waiting.wait(),
-            Err(waiting) => {
-                unanswered.push_front(waiting);
+            Err(ticket) => {
+                unanswered.push_front(Unanswered { ticket, records });
                 return Ok(());
             }
         };
         answer.map_err(|e| from_append(sink, e))?;
+        *answered += records;
     }
     Ok(())
 }
