@@ -18,7 +18,7 @@ use cutwater_engine::worker::run;
 use cutwater_operators::prelude::*;
 use cutwater_partition_log::batch::{BatchBuilder, Compression};
 use cutwater_partition_log::{Isolation, Log, LogOptions, Offset};
-use cutwater_platform::{Platform, SplitMix};
+use cutwater_platform::{CrashPoints, Platform, SplitMix};
 use cutwater_sources_sinks::codec::Json;
 use cutwater_sources_sinks::log::{JobLog, LogHandle, LogRecord};
 use cutwater_testkit::{multiset_diff, sequence_diff};
@@ -325,12 +325,33 @@ fn run_job(
     build: impl Fn(&Job) -> Result<(), BuildError> + Send + Sync + 'static,
 ) -> Result<Report, RunError> {
     let mut options = options(machine, workers);
-    options.guarantee = match promise {
+    options.guarantee = guarantee(promise);
+    run_with(&options, control, build)
+}
+
+pub(crate) fn guarantee(promise: GuaranteeKind) -> Guarantee {
+    match promise {
         GuaranteeKind::AtMostOnce => Guarantee::AtMostOnce,
         GuaranteeKind::AtLeastOnce => Guarantee::AtLeastOnce(snapshots(Alignment::Aligned)),
         GuaranteeKind::ExactlyOnce => Guarantee::ExactlyOnce(snapshots(Alignment::Aligned)),
-    };
-    run_with(&options, control, build)
+    }
+}
+
+/// One life of the golden job under this guarantee, in which each record that was read reaches [`RECORD`], and that starts again
+/// so many times by itself.
+///
+/// # Errors
+/// What ended it.
+pub fn live_tapped(
+    machine: &Machine,
+    workers: usize,
+    promise: GuaranteeKind,
+    restarts: u32,
+) -> Result<Report, RunError> {
+    let mut options = options(machine, workers);
+    (options.guarantee, options.restarts_max) = (guarantee(promise), restarts);
+    let tap = machine.platform().crash;
+    run_with(&options, &Control::new(), move |job| build_tapped(job, &job.log(), Slow::Before, &tap))
 }
 
 pub(crate) fn snapshots(alignment: Alignment) -> Snapshots {
@@ -384,10 +405,21 @@ fn text(record: &LogRecord) -> String {
     String::from_utf8_lossy(record.value.as_deref().unwrap_or_default()).into_owned()
 }
 
+/// The point that a job's own functions reach with each record, where they are asked to.
+pub const RECORD: &str = "job.record";
+/// The same with each window that fires.
+pub const WINDOW: &str = "job.window";
+
 fn build(job: &Job, log: &LogHandle, slow: Slow) -> Result<(), BuildError> {
+    build_tapped(job, log, slow, &CrashPoints::default())
+}
+
+fn build_tapped(job: &Job, log: &LogHandle, slow: Slow, tap: &CrashPoints) -> Result<(), BuildError> {
     let (before, behind) = (slow == Slow::Before, slow == Slow::Behind);
+    let (click, event, row) = (tap.clone(), tap.clone(), tap.clone());
     job.source("clicks", log.read("clicks").until_latest())
         .inspect(move |_| pace(before))
+        .inspect(move |_| click.reach(RECORD))
         .map(|record| text(&record).parse::<u64>().expect("a number"))
         .key_value(|key| (key, ()))
         .count("count")
@@ -404,6 +436,7 @@ fn build(job: &Job, log: &LogHandle, slow: Slow) -> Result<(), BuildError> {
     let (windows, late) = job
         .source("events", log.read("events").until_latest())
         .inspect(move |_| pace(before))
+        .inspect(move |_| event.reach(RECORD))
         .map(|record| {
             let line = text(&record);
             let numbers: Vec<i64> = line.split(' ').map(|n| n.parse().expect("a number")).collect();
@@ -419,7 +452,10 @@ fn build(job: &Job, log: &LogHandle, slow: Slow) -> Result<(), BuildError> {
                 pace(behind);
                 *sum = (sum.0 + 1, sum.1 + event.2);
             },
-            |key: &u64, window: Window, (n, sum)| format!("{} {key} {n} {sum}", window.start.0),
+            move |key: &u64, window: Window, (n, sum)| {
+                row.reach(WINDOW);
+                format!("{} {key} {n} {sum}", window.start.0)
+            },
         )
         .with_late();
     windows.sink("windows", log.write("windows"));

@@ -65,6 +65,13 @@ impl Machine {
         self.crashes.arm(point, nth, action);
     }
 
+    /// Does `action` when `point` is reached for the first time after `after` was reached for the `nth` time.
+    pub fn call_next(&self, point: &'static str, after: &str, nth: u64, action: CrashAction) {
+        let crashes = self.crashes.clone();
+        let arm = move || crashes.arm(point, 1, action);
+        self.crashes.arm(after, nth, CrashAction::Call(Box::new(arm)));
+    }
+
     /// Its world.
     pub fn platform(&self) -> Platform {
         Platform {
