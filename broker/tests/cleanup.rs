@@ -154,3 +154,17 @@ fn a_producer_hears_where_its_partition_begins_after_records_were_deleted() {
     let damaged = start(&client.ask(9, produce("words", 1, -1, damaged.into())));
     assert_eq!(damaged, (ResponseError::CorruptMessage.code(), -1, -1), "what is no batch came to no partition");
 }
+
+#[test]
+fn a_batch_larger_than_its_topic_allows_is_refused_whole_and_one_that_just_fits_is_taken() {
+    let served = serve_with(BrokerOptions::default());
+    let mut client = served.client();
+    let fits = batch(PLAIN, &["as large as it may be"]);
+    assert_eq!(create(&mut client, "small", &[("max.message.bytes", fits.len().to_string().as_str())]).0, 0);
+    assert_eq!(create(&mut client, "plain", &[]).0, 0);
+    let larger = batch(PLAIN, &["as large as it may be, and more"]);
+    let too_large = ResponseError::MessageTooLarge.code();
+    assert_eq!(produced(&client.ask(9, produce("small", 0, -1, larger.clone()))).0, too_large);
+    assert_eq!(produced(&client.ask(9, produce("small", 0, -1, fits))), (0, 0), "nothing was written before");
+    assert_eq!(produced(&client.ask(9, produce("plain", 0, -1, larger))).0, 0);
+}

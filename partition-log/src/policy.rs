@@ -6,13 +6,15 @@
 
 use std::collections::BTreeMap;
 
-/// How old records of a topic go, as its `cleanup.policy` says.
+/// What a topic asks of whoever writes to it or deletes from it: how old records go, as its `cleanup.policy` says, and how large a batch may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cleanup {
     /// Segments go when they are too old or too much, if the topic says how old and how much.
     pub delete: bool,
     /// Of each key the last record stays. Records need keys then.
     pub compact: bool,
+    /// `max.message.bytes`: the largest batch that clients may send, as it is stored. Above all topics' limit it means nothing.
+    pub batch_bytes_max: Option<u64>,
 }
 
 /// What a topic asks for.
@@ -22,6 +24,8 @@ pub(crate) struct TopicPolicy {
     pub(crate) delete: bool,
     /// `cleanup.policy` contains `compact`: of each key the last record stays.
     pub(crate) compact: bool,
+    /// `max.message.bytes`: the largest batch that clients may send.
+    pub(crate) batch_bytes_max: Option<u64>,
     /// `retention.ms`: how long after its youngest record a segment stays.
     pub(crate) retention_ms: Option<i64>,
     /// `retention.bytes`: how much of a partition stays at least.
@@ -45,6 +49,7 @@ impl Default for TopicPolicy {
         TopicPolicy {
             delete: true,
             compact: false,
+            batch_bytes_max: None,
             retention_ms: None,
             retention_bytes: None,
             segment_bytes: None,
@@ -84,6 +89,7 @@ impl TopicPolicy {
                 }
                 (self.delete, self.compact) = (words.contains(&"delete"), words.contains(&"compact"));
             }
+            "max.message.bytes" => self.batch_bytes_max = number(value, 0)?.map(i64::cast_unsigned),
             "retention.ms" => self.retention_ms = number(value, -1)?.filter(|ms| *ms < i64::MAX),
             "retention.bytes" => self.retention_bytes = number(value, -1)?.map(i64::cast_unsigned),
             "segment.bytes" => {

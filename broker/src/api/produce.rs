@@ -111,11 +111,16 @@ fn append(
     let partition = u32::try_from(partition).map_err(|_| unknown())?;
     let records = records.unwrap_or_default();
     judge(&records, call.version(), id)?;
+    let asks = call.service.log.cleanup(topic.id);
+    if let Some(most) = asks.batch_bytes_max.filter(|most| records.len() as u64 > *most) {
+        let why = format!("a batch of {} bytes, and max.message.bytes of this topic is {most}", records.len());
+        return Err((ResponseError::MessageTooLarge, why).into());
+    }
     // The batch outlives its frame by far, whose memory the next frame needs.
     let mut batch = call.service.log.room_for_batch(records.len());
     batch.extend_from_slice(&records);
     drop(records);
-    if call.service.log.cleanup(topic.id).compact && lacks_keys(&batch) {
+    if asks.compact && lacks_keys(&batch) {
         let why = "a record of a compacted topic needs a key: nothing could ever replace it";
         return Err((ResponseError::InvalidRecord, why.to_string()).into());
     }

@@ -115,8 +115,12 @@ impl Log {
     /// How old records of a topic go; a topic that isn't there has the default.
     pub fn cleanup(&self, topic: TopicId) -> Cleanup {
         let core = self.inner.shared.lock();
-        let (delete, compact) = core.state.topic(topic).map_or((true, false), |t| (t.policy.delete, t.policy.compact));
-        Cleanup { delete, compact }
+        let nothing = Cleanup { delete: true, compact: false, batch_bytes_max: None };
+        core.state.topic(topic).map_or(nothing, |t| Cleanup {
+            delete: t.policy.delete,
+            compact: t.policy.compact,
+            batch_bytes_max: t.policy.batch_bytes_max,
+        })
     }
 
     /// Makes everything below `before` unreadable, for good; without it, everything up to the high watermark. Answers the
