@@ -42,7 +42,7 @@ one() {
   local work code=0 began=$SECONDS
   work=$(mktemp -d)
   printf -- '--- %s against %s\n' "$1" "$INTEROP_AGAINST"
-  export INTEROP_STATE="$work" INTEROP_BROKER="python3 $here/lib/broker.py"
+  export INTEROP_STATE="$work" INTEROP_BROKER="python3 $here/lib/broker.py" INTEROP_STORED="python3 $here/lib/stored.py"
   if [ "$1" != differential ] && [ "$1" != chaos ]; then
     INTEROP_BOOTSTRAP=$($INTEROP_BROKER start) || return 1
     export INTEROP_BOOTSTRAP

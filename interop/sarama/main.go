@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,13 +41,29 @@ func config(version sarama.KafkaVersion) *sarama.Config {
 	return c
 }
 
-func topic(name string, count int32) string {
+func topic(name string, count int32) string { return topicWith(name, count, nil) }
+
+func topicWith(name string, count int32, settings map[string]*string) string {
 	made := fresh(name)
 	admin, err := sarama.NewClusterAdmin(bootstrap, config(sarama.V2_8_0_0))
 	must(err, "an admin")
 	defer admin.Close()
-	must(admin.CreateTopic(made, &sarama.TopicDetail{NumPartitions: count, ReplicationFactor: 1}, false), "a topic")
+	must(admin.CreateTopic(made, &sarama.TopicDetail{NumPartitions: count, ReplicationFactor: 1, ConfigEntries: settings}, false), "a topic")
 	return made
+}
+
+// stored are the codecs of a partition's batches as they lie on the broker's disk, each once.
+func stored(topic string, partition int32) []string {
+	words := append(strings.Fields(os.Getenv("INTEROP_STORED")), topic, fmt.Sprint(partition))
+	out, err := exec.Command(words[0], words[1:]...).Output()
+	must(err, "the stored batches")
+	found := []string{}
+	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+		if codec := strings.Fields(line)[1]; !slices.Contains(found, codec) {
+			found = append(found, codec)
+		}
+	}
+	return found
 }
 
 func broker(command string) {
@@ -136,21 +153,23 @@ func main() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == "loop" {
 		a := os.Args[2:]
-		os.Exit(loop(a[0], a[1], a[2], a[3], number(a[4]), number(a[5])))
+		os.Exit(loop(a[0], a[1], a[2], a[3], a[4], number(a[5])))
 	}
 	checks := []struct {
 		what string
 		run  func()
 	}{
-		{"codecs: produce and consume under none, gzip, snappy, lz4, zstd; records, keys and headers in order", codecs},
+		{"codecs: produce and consume under none, gzip, snappy, lz4, zstd; records, keys and headers in order; stored under that codec", codecs},
 		{"killed broker: an idempotent producer over two kill -9 of the broker; nothing lost, nothing twice, in order", killedBroker},
 		{"group: a consumer group takes every record once, and goes on where it was", group},
 		{"many: transactions of one record back to back, round robin, without a retry", many},
 		{"aborts: committed and aborted transactions; both isolation levels; the next ones go on", aborts},
 		{"zombie: a producer with the old epoch is fenced, fatally, and its open transaction is aborted", zombie},
+		{"abortable: a record too large, a topic deleted, offsets of no member: each aborts the transaction and the next one commits", abortable},
+		{"timed out: the broker aborts what takes too long; its producer ends fatally, its successor commits", timedOut},
 		{"steps: the client killed between each two steps and restarted under the same id; read_committed is exact", steps},
 		{"broker in transactions: the broker killed between and in transactions; each transaction whole and once", brokerInTransactions},
-		{"exactly once: consume, transform, produce with offsets in the transaction, killed on the way", exactlyOnce},
+		{"exactly once: consume, transform, produce with offsets in the transaction, killed before and after each request of it", exactlyOnce},
 	}
 	only, failed := os.Getenv("INTEROP_ONLY"), 0
 	for _, check := range checks {

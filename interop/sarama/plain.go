@@ -34,6 +34,10 @@ func codecs() {
 			}
 		}
 		equal(read(t, 0, true), expected, "under "+codec.String())
+		// What `read` wrote behind it all isn't compressed.
+		if there := stored(t, 0); there[0] != codec.String() || len(there) > 2 {
+			panic(fmt.Sprintf("what was sent under %s is stored under %v", codec, there))
+		}
 	}
 }
 

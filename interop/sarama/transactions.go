@@ -27,8 +27,10 @@ type producer struct {
 	sarama.AsyncProducer
 	// Commits and aborts that had to be tried again.
 	retries int
-	lock    sync.Mutex
-	errors  []error
+	// How often each branch of `finish` was taken.
+	abortable, fatal int
+	lock             sync.Mutex
+	errors           []error
 }
 
 func open(c *sarama.Config) *producer {
@@ -62,9 +64,11 @@ func (p *producer) finish() (bool, error) {
 		}
 		p.retries++
 		if p.TxnStatus()&sarama.ProducerTxnFlagFatalError != 0 {
-			return false, errFatal
+			p.fatal++
+			return false, fmt.Errorf("%w: %v", errFatal, err)
 		}
 		if p.TxnStatus()&sarama.ProducerTxnFlagAbortableError != 0 {
+			p.abortable++
 			return false, p.abort()
 		}
 		if tries > 100 {
@@ -82,7 +86,8 @@ func (p *producer) abort() error {
 		}
 		p.retries++
 		if p.TxnStatus()&sarama.ProducerTxnFlagFatalError != 0 {
-			return errFatal
+			p.fatal++
+			return fmt.Errorf("%w: %v", errFatal, err)
 		}
 		if tries > 100 {
 			return fmt.Errorf("no abort after 100 tries: %w", err)
@@ -200,8 +205,8 @@ func zombie() {
 	// The first wakes up.
 	first.send(t, "late")
 	ok, err = first.finish()
-	if ok || !errors.Is(err, errFatal) {
-		panic(fmt.Sprintf("the zombie: committed %v, %v; it should end with a fatal error", ok, err))
+	if ok || !errors.Is(err, errFatal) || first.fatal != 1 {
+		panic(fmt.Sprintf("the zombie: committed %v, %v; it should end with a fatal error, and %d did", ok, err, first.fatal))
 	}
 	must(second.BeginTxn(), "begin")
 	second.send(t, "again")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -114,13 +115,15 @@ func sorted(values []string) []string {
 	return sorted
 }
 
-// runWorker runs loop in a process of its own, which must die or must not.
-func runWorker(source, sink, group, id string, dieAt, expected int, dies bool) {
+// runWorker runs loop in a process of its own, which must die by its own hand or must not.
+func runWorker(source, sink, group, id, death string, expected int, dies bool) {
 	self, err := os.Executable()
 	must(err, "our own name")
-	said, err := exec.Command(self, "loop", source, sink, group, id, fmt.Sprint(dieAt), fmt.Sprint(expected)).CombinedOutput()
-	if dies != (err != nil) {
-		panic(fmt.Sprintf("a worker that should die after %d transactions: %v: %s", dieAt, err, said))
+	said, err := exec.Command(self, "loop", source, sink, group, id, death, fmt.Sprint(expected)).CombinedOutput()
+	var exit *exec.ExitError
+	killed := errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signaled()
+	if dies != killed || (err != nil) != killed {
+		panic(fmt.Sprintf("a worker that should die %s: %v: %s", death, err, said))
 	}
 }
 
