@@ -6,7 +6,7 @@ import time
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, ProducerFenced
-from checks import BOOTSTRAP, broker, check, equal, fresh, run
+from checks import BOOTSTRAP, broker, check, equal, fresh, run, stored_as
 
 PARTITIONS = 3
 
@@ -42,7 +42,7 @@ async def values(of, **options):
     return [[r.value for r in partition] for partition in await read(of, **options)]
 
 
-@check("produce and consume: every record with its offset, key, headers in order, under each codec")
+@check("produce and consume: every record with its offset, key, headers in order, under each codec, and stored under it")
 async def codecs():
     for codec in (None, "gzip", "snappy", "lz4", "zstd"):
         t, sent, futures = await topic(f"codec-{codec}", 1), [], []
@@ -54,6 +54,7 @@ async def codecs():
             equal([(await f).offset for f in futures], range(300), "offsets of the reports")
         found = (await read(t, partitions=1, check_crcs=True))[0]
         equal([(r.offset, r.key, r.value, list(r.headers), r.timestamp) for r in found], sent, f"records under {codec}")
+        stored_as(codec or "none", t)
 
 
 @check("an idempotent producer over two kill -9 of the broker: nothing lost, nothing twice, in order")

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from checks import BOOTSTRAP, broker, check, equal, fresh, run
+from checks import BOOTSTRAP, broker, check, equal, fresh, run, stored_as
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.structs import OffsetAndMetadata
@@ -39,7 +39,7 @@ def values(of, **options):
     return [[r.value for r in partition] for partition in read(of, **options)]
 
 
-@check("produce and consume: every record with its offset, key, headers in order, under each codec")
+@check("produce and consume: every record with its offset, key, headers in order, under each codec, and stored under it")
 def codecs():
     for codec in (None, "gzip", "snappy", "lz4", "zstd"):
         t, sent, futures = topic(f"codec-{codec}", 1), [], []
@@ -53,6 +53,7 @@ def codecs():
         p.close()
         found = read(t, partitions=1, check_crcs=True)[0]
         equal([(r.offset, r.key, r.value, [tuple(h) for h in r.headers], r.timestamp) for r in found], sent, f"records under {codec}")
+        stored_as(codec or "none", t)
 
 
 @check("timestamps: the offset of a time, the first and the last offset")

@@ -67,3 +67,11 @@ def equal(found, expected, what):
 def broker(command):
     """`kill` or `restart`, on the broker this script talks to."""
     subprocess.run(os.environ["INTEROP_BROKER"].split() + [command], check=True, stdout=subprocess.DEVNULL)
+
+
+def stored_as(codec, topic, partition=0):
+    """Every batch of the partition lies on the broker's disk under that codec: what is read back doesn't show it."""
+    from stored import batches
+
+    found = batches(BOOTSTRAP, topic, partition)
+    assert found and all(stored == codec for _, stored, _ in found), f"sent under {codec}, stored as {found[:5]}"

@@ -4,7 +4,7 @@ import threading
 import time
 
 import confluent_kafka
-from checks import BOOTSTRAP, broker, check, equal, fresh, run
+from checks import AGAINST, BOOTSTRAP, broker, check, equal, fresh, run, stored_as
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -62,7 +62,7 @@ def values(of, **options):
     return [[record[2] for record in partition] for partition in read(of, **options)]
 
 
-@check("produce and consume: every record with its offset, key, headers in order, under each codec")
+@check("produce and consume: every record with its offset, key, headers in order, under each codec, and stored under it")
 def codecs():
     for codec in CODECS:
         t, sent, reports = topic(f"codec-{codec}", 1), [], Delivered()
@@ -75,6 +75,7 @@ def codecs():
         assert p.flush(20) == 0 and not reports.errors, reports.errors
         equal([r[1] for r in reports.records], range(500), "offsets of the reports")
         equal(read(t, partitions=1)[0], sent, f"records under {codec}")
+        stored_as(codec, t)
 
 
 @check("timestamps: the offset of a time, the first and the last offset")

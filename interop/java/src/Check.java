@@ -56,6 +56,16 @@ final class Check {
         that(new ProcessBuilder(words).redirectErrorStream(true).redirectOutput(ProcessBuilder.Redirect.DISCARD).start().waitFor() == 0, "broker " + command);
     }
 
+    /** Every batch of partition 0 lies on the broker's disk under that codec: what is read back doesn't show it. */
+    static void storedAs(String codec, String topic) throws Exception {
+        List<String> words = new ArrayList<>(List.of(System.getenv("INTEROP_STORED").split(" ")));
+        words.addAll(List.of(topic, "0"));
+        Process process = new ProcessBuilder(words).redirectErrorStream(true).start();
+        List<String> lines = new String(process.getInputStream().readAllBytes()).lines().toList();
+        that(process.waitFor() == 0 && !lines.isEmpty(), "the stored batches: " + lines);
+        equal(lines.stream().map(line -> line.split(" ")[1]).distinct().toList(), List.of(codec), "codecs of the stored batches sent under " + codec);
+    }
+
     static Properties with(Object... pairs) {
         Properties made = new Properties();
         made.put("bootstrap.servers", BOOTSTRAP);

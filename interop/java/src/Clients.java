@@ -72,6 +72,7 @@ final class Clients {
             List<String> found = read(topic, 1, "read_committed").get(0).stream().map(r -> r.offset() + " " + r.key() + " " + r.value() + " "
                 + StreamSupport.stream(r.headers().spliterator(), false).map(Clients::show).toList() + " " + r.timestamp()).toList();
             Check.equal(found, sent, "records under " + codec);
+            Check.storedAs(codec, topic);
         }
     }
 
