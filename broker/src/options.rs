@@ -73,9 +73,10 @@ impl Default for BrokerOptions {
 pub struct BrokerLimits {
     /// The largest frame.
     pub frame_bytes: usize,
-    /// Bytes of all requests that are being read or carried out; readers wait for room.
+    /// Bytes of all requests that are being read or carried out; readers wait for room. A request takes them as it comes, from 64 KiB on;
+    /// smaller ones when they are whole, and a quarter is left to them.
     pub request_bytes: usize,
-    /// Bytes of batches that are on their way to clients; fetches wait for room.
+    /// Bytes of batches that are on their way to clients; fetches wait for room as long as their clients let them, and answer less then.
     pub answer_bytes: usize,
     /// Requests of one connection that are carried out but not yet answered.
     pub in_flight: usize,
@@ -95,8 +96,10 @@ pub struct BrokerLimits {
     pub unknown_frame_bytes: usize,
     /// How long a new connection may say nothing.
     pub first_byte: Duration,
-    /// How long a frame that has begun may take, beside its size at 16 KiB per second.
+    /// A frame that has begun, or an answer, moves 16 KiB per second in each such time, or all that is left of it.
     pub frame: Duration,
+    /// While others wait for memory, a frame or an answer that holds some moves a MiB in each such time, or all that is left of it.
+    pub in_the_way: Duration,
     /// How long a connection may be silent between frames.
     pub idle: Duration,
     /// The most bytes that a fetch answers, whatever its client asks for.
@@ -129,6 +132,7 @@ impl Default for BrokerLimits {
             unknown_frame_bytes: 64 << 10,
             first_byte: Duration::from_secs(10),
             frame: Duration::from_secs(30),
+            in_the_way: Duration::from_secs(5),
             idle: Duration::from_secs(600),
             fetch_bytes: 55 << 20,
             transaction_timeout: Duration::from_secs(24 * 3600),

@@ -121,9 +121,9 @@ pub(crate) enum Reply {
 
 impl Service {
     pub(crate) fn new(platform: &Platform, log: Log, options: BrokerOptions, access: Access) -> Service {
-        let answers = Pool::new(options.limits.answer_bytes.max(options.limits.fetch_bytes));
+        let answers = Pool::new(options.limits.answer_bytes, options.limits.fetch_bytes);
         let fetch_sessions = FetchSessions::new(platform, &options.limits);
-        let requests = Pool::new(options.limits.request_bytes.max(options.limits.frame_bytes));
+        let requests = Pool::new(options.limits.request_bytes, options.limits.frame_bytes);
         let groups = Coordinator::new(platform, log.clone(), &options);
         Service {
             log,

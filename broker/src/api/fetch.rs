@@ -25,6 +25,9 @@ use crate::service::{LEADER_EPOCH, PATIENCE, Reply};
 use crate::topic_ids;
 use crate::wire::fetched;
 
+/// With so much room, or all that it asked for if that is less, a fetch doesn't wait for more.
+const LEAST_ROOM: usize = 1 << 20;
+
 /// "None" of offsets and replicas.
 const NO_OFFSET: i64 = -1;
 
@@ -64,7 +67,7 @@ pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> Reply {
         Err(error) => return refuse(error),
     };
     let wanted = resolve(call, &begun);
-    let (mut look, mut room) = look_with_room(call, &terms, &wanted);
+    let (mut look, mut room) = look_with_room(call, &terms, &wanted, deadline);
     if !look.satisfies(enough) && service.now() < deadline {
         let ids = wanted.iter().filter_map(|wanted| place(wanted.topic.as_deref().ok()?, wanted.partition));
         let watch = service.log.watch(ids);
@@ -72,7 +75,7 @@ pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> Reply {
         loop {
             watch.reset();
             drop((look, room));
-            (look, room) = look_with_room(call, &terms, &wanted);
+            (look, room) = look_with_room(call, &terms, &wanted, deadline);
             let left = deadline.saturating_sub(service.now());
             if look.satisfies(enough) || left.is_zero() || service.is_stopping() {
                 break;
@@ -226,10 +229,24 @@ impl Answered {
     }
 }
 
-/// Looks at all partitions, within the memory that all connections have for batches.
-fn look_with_room(call: &Call<'_>, terms: &Terms, wanted: &[Wanted<'_>]) -> (Look, Share) {
-    let mut room = call.service.answers.take(terms.bytes);
-    let look = look(call, terms, wanted);
+/// Looks at all partitions, within the memory that all connections have for batches. What isn't there by the deadline isn't waited for:
+/// the answer is smaller then, or empty.
+fn look_with_room(call: &Call<'_>, terms: &Terms, wanted: &[Wanted<'_>], deadline: Duration) -> (Look, Share) {
+    let (service, pool) = (call.service, &call.service.answers);
+    let patience = || deadline.saturating_sub(service.now()).min(PATIENCE);
+    let mut room = pool.take_some(terms.bytes.min(LEAST_ROOM), terms.bytes, patience());
+    let mut look = look(call, terms, wanted, Limit { bytes: room.bytes(), or_one: true });
+    if look.bytes > room.bytes() {
+        // One batch that is larger than what was asked for. It is let go of before its room is waited for.
+        let bytes = look.bytes;
+        drop((look, room));
+        room = pool.take_some(bytes, bytes, patience());
+        let limit = Limit { bytes: terms.bytes.min(room.bytes()), or_one: room.bytes() >= bytes };
+        look = self::look(call, terms, wanted, limit);
+        if look.bytes > room.bytes() {
+            look = self::look(call, terms, wanted, Limit { bytes: 0, or_one: false });
+        }
+    }
     room.shrink(look.bytes);
     (look, room)
 }
@@ -253,12 +270,19 @@ impl Look {
     }
 }
 
-fn look(call: &Call<'_>, terms: &Terms, wanted: &[Wanted<'_>]) -> Look {
-    let mut room = terms.bytes;
+/// How much a look may bring.
+#[derive(Clone, Copy)]
+struct Limit {
+    bytes: usize,
+    /// Or one batch, however large, so that its reader gets on.
+    or_one: bool,
+}
+
+fn look(call: &Call<'_>, terms: &Terms, wanted: &[Wanted<'_>], limit: Limit) -> Look {
+    let mut room = limit.bytes;
     let mut look = Look { partitions: Vec::with_capacity(wanted.len()), bytes: 0, urgent: false };
     for one in wanted {
-        // A batch larger than the limits is answered all the same if nothing else is, so that its reader gets on.
-        let first = look.bytes == 0;
+        let first = limit.or_one && look.bytes == 0;
         let fetched = match &one.topic {
             Err(refused) => Err(*refused),
             Ok(topic) => read(call, topic, one, terms, room, first),

@@ -7,13 +7,14 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
 
 use bytes::Bytes;
 use cutwater_platform::{Step, Task};
 use kafka_protocol::messages::ApiKey;
 
+use super::arrival::SIZE_BYTES;
 use super::listener::Permit;
+use super::pace::{Pace, Slow, Windows};
 use super::stream::{ReadHalf, WriteHalf};
 use crate::access::{certificate, failures};
 use crate::api;
@@ -22,14 +23,8 @@ use crate::pool::{Pool, Share};
 use crate::service::{Caller, Reply, Service};
 use crate::wire::codec::{self, Refused};
 
-/// Slower clients than this are given up.
-const BYTES_PER_SECOND: u64 = 16 << 10;
 /// Answers go out together up to about so many bytes.
 const GATHERED_BYTES: usize = 8 << 10;
-/// Bytes of a frame's size.
-const SIZE_BYTES: usize = 4;
-/// How long an answer may wait for a client that doesn't read.
-const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Reads and carries out.
 pub(super) struct Reader {
@@ -53,7 +48,7 @@ pub(super) struct Writer {
 
 /// Why a connection ends.
 #[derive(Debug)]
-enum Ending {
+pub(super) enum Ending {
     /// The client has closed it, or the server stops.
     Closed,
     /// The client has done what it may not.
@@ -106,9 +101,9 @@ impl Writer {
                     gathered.extend_from_slice(&frame);
                     gathered.len() <= GATHERED_BYTES || self.flush(&mut gathered)
                 }
-                Reply::Now(frame) => self.flush(&mut gathered) && self.stream.write_all(&frame).is_ok(),
+                Reply::Now(frame) => self.flush(&mut gathered) && self.write(&[frame]),
                 Reply::Large(pieces, room) => {
-                    let sent = self.flush(&mut gathered) && self.stream.write_pieces(&pieces).is_ok();
+                    let sent = self.flush(&mut gathered) && self.write(&pieces);
                     drop((pieces, room));
                     sent
                 }
@@ -129,9 +124,37 @@ impl Writer {
 
     /// Sends what has gathered; whether it was sent.
     fn flush(&mut self, gathered: &mut Vec<u8>) -> bool {
-        let sent = gathered.is_empty() || self.stream.write_all(gathered).is_ok();
+        let sent = gathered.is_empty() || {
+            let mut pace = self.pace();
+            self.stream.write_all(gathered, &mut |bytes| goes_on(&self.service, &mut pace, bytes)).is_ok()
+        };
         gathered.clear();
         sent
+    }
+
+    /// Sends pieces; whether they were sent. A client that doesn't read, or by drops, is given up.
+    fn write(&mut self, pieces: &[Bytes]) -> bool {
+        let mut pace = self.pace();
+        self.stream.write_pieces(pieces, &mut |bytes| goes_on(&self.service, &mut pace, bytes)).is_ok()
+    }
+
+    fn pace(&self) -> Pace {
+        let limits = &self.service.options.limits;
+        let windows = Windows { long: limits.frame, short: limits.in_the_way };
+        Pace::begin(windows, self.service.now(), &self.service.answers)
+    }
+}
+
+/// Whether writing goes on after so many bytes.
+fn goes_on(service: &Service, pace: &mut Pace, bytes: usize) -> bool {
+    pace.moved(bytes);
+    match pace.judge(service.now(), Some(&service.answers)) {
+        Ok(()) => true,
+        Err(Slow::Idle) => false,
+        Err(Slow::InTheWay) => {
+            tracing::warn!("a connection is closed: its answers were read too slowly while others waited for memory");
+            false
+        }
     }
 }
 
@@ -165,7 +188,8 @@ impl Reader {
     fn run(&mut self) -> Result<std::convert::Infallible, Ending> {
         let limits = self.service.options.limits.clone();
         let _ = self.stream.tcp().set_nodelay(true);
-        let _ = self.stream.tcp().set_write_timeout(Some(WRITE_PATIENCE));
+        // Often enough to see whether it reads at all.
+        let _ = self.stream.tcp().set_write_timeout(Some(limits.in_the_way.min(limits.frame)));
         let clock = &*self.service.platform.clock;
         if let Err(error) = self.stream.handshake(clock, self.service.now() + limits.handshake) {
             let ending = not_tls(&error);
@@ -189,7 +213,7 @@ impl Reader {
                 }
             };
             let end = if known { None } else { Some(proved) };
-            let framed = self.frame(patience, limit, limits.frame, end);
+            let framed = self.frame(patience, limit, end);
             if framed.is_err() && !known && self.service.now() >= proved {
                 self.unproved(failures::SASL, "late");
             }
@@ -273,45 +297,6 @@ impl Reader {
             (self.caller.user, self.permit) = (user.or_else(|| self.caller.user.take()), None);
         }
         through
-    }
-
-    /// The next frame without its size, by `until` at the latest.
-    fn frame(
-        &mut self,
-        patience: Duration,
-        limit: usize,
-        frame_time: Duration,
-        until: Option<Duration>,
-    ) -> Result<(Bytes, Share), Ending> {
-        let mut size = [0; SIZE_BYTES];
-        self.fill(&mut size, self.service.now() + patience)?;
-        if let [0x16, 0x03, ..] = size {
-            let why = "it speaks TLS, and this listener doesn't: it must connect to one with tls://";
-            return Err(Ending::Refused(why.to_string()));
-        }
-        let size = i32::from_be_bytes(size);
-        let bytes = usize::try_from(size).ok().filter(|bytes| (1..=limit).contains(bytes));
-        let bytes =
-            bytes.ok_or_else(|| Ending::Refused(format!("no frame has {size} bytes (at most {limit} are allowed)")))?;
-        let share = self.pool.take(bytes);
-        let end = self.service.now() + frame_time + Duration::from_secs(bytes as u64 / BYTES_PER_SECOND);
-        let end = until.map_or(end, |until| until.min(end));
-        let mut frame = self.service.frames.take(bytes);
-        let mut come = 0;
-        while come < bytes {
-            let room = frame.behind(come);
-            let piece = room.len();
-            self.fill(room, end)?;
-            come += piece;
-        }
-        Ok((frame.into_bytes(), share))
-    }
-
-    fn fill(&mut self, buffer: &mut [u8], end: Duration) -> Result<(), Ending> {
-        self.stream.fill(buffer, &*self.service.platform.clock, end).map_err(|e| match e.kind() {
-            io::ErrorKind::InvalidData => Ending::Refused(e.to_string()),
-            _ => Ending::Closed,
-        })
     }
 }
 

@@ -1,11 +1,13 @@
 //! Sockets and threads: who may connect, and what a connection's two threads do.
 //!
 //! `listen` says where and how protected, `listener` accepts, `tls` reads certificates, `stream` hides whether there is TLS,
-//! `connection` reads and answers.
+//! `connection` reads and answers, `arrival` takes a frame in, `pace` judges who is too slow.
 
+mod arrival;
 mod connection;
 mod listen;
 mod listener;
+mod pace;
 pub(crate) mod peer;
 mod stream;
 mod tls;

@@ -163,7 +163,7 @@ impl ReadHalf {
     }
 
     /// Some bytes, by `end` at the latest; none when the peer has said that it has no more.
-    fn read(&mut self, buffer: &mut [u8], clock: &dyn Clock, end: Duration) -> io::Result<usize> {
+    pub(super) fn read(&mut self, buffer: &mut [u8], clock: &dyn Clock, end: Duration) -> io::Result<usize> {
         let Some(sealed) = &mut self.sealed else {
             let ahead = &mut self.ahead;
             if ahead.begin == ahead.end {
@@ -225,35 +225,34 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
-    /// Writes all pieces, one behind the other.
+    /// Writes all pieces, one behind the other. Each time some bytes went out, or none in a while, it is asked whether it goes on.
     ///
     /// # Errors
     /// As [`write_all`](WriteHalf::write_all).
-    pub(super) fn write_pieces(&mut self, pieces: &[Bytes]) -> io::Result<()> {
+    pub(super) fn write_pieces(&mut self, pieces: &[Bytes], goes_on: &mut dyn FnMut(usize) -> bool) -> io::Result<()> {
         if self.session.is_some() {
-            return pieces.iter().try_for_each(|piece| self.write_all(piece));
+            return pieces.iter().try_for_each(|piece| self.write_all(piece, goes_on));
         }
         for some in pieces.chunks(SLICES_MAX) {
             let mut slices: Vec<IoSlice<'_>> = some.iter().map(|piece| IoSlice::new(piece)).collect();
             let mut left = slices.as_mut_slice();
             while !left.is_empty() {
-                match self.tcp.write_vectored(left) {
-                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                    Ok(bytes) => IoSlice::advance_slices(&mut left, bytes),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
+                let bytes = written(self.tcp.write_vectored(left))?;
+                IoSlice::advance_slices(&mut left, bytes);
+                if !left.is_empty() && !goes_on(bytes) {
+                    return Err(io::ErrorKind::TimedOut.into());
                 }
             }
         }
         Ok(())
     }
 
-    /// Writes everything.
+    /// Writes everything. Each time some bytes went out, or none in a while, it is asked whether it goes on.
     ///
     /// # Errors
-    /// The peer has gone, or doesn't read for too long.
-    pub(super) fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        let Some(session) = &self.session else { return self.tcp.write_all(bytes) };
+    /// The peer has gone, or reads so slowly that it doesn't go on.
+    pub(super) fn write_all(&mut self, mut bytes: &[u8], goes_on: &mut dyn FnMut(usize) -> bool) -> io::Result<()> {
+        let Some(session) = &self.session else { return put(&mut self.tcp, bytes, goes_on) };
         while !bytes.is_empty() {
             {
                 let mut session = session.lock().expect("no panic under the session's lock");
@@ -261,7 +260,7 @@ impl WriteHalf {
                 bytes = &bytes[taken..];
                 seal(&mut session, &mut self.out)?;
             }
-            self.tcp.write_all(&self.out)?;
+            put(&mut self.tcp, &self.out, goes_on)?;
             self.out.clear();
         }
         Ok(())
@@ -280,6 +279,29 @@ impl WriteHalf {
         // The reader finds out, however long it would have waited.
         let _ = self.tcp.shutdown(Shutdown::Both);
     }
+}
+
+/// How many bytes a write has taken: none if it would have had to wait for too long.
+fn written(done: io::Result<usize>) -> io::Result<usize> {
+    match done {
+        Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+        Ok(bytes) => Ok(bytes),
+        Err(error) => match error.kind() {
+            io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Ok(0),
+            _ => Err(error),
+        },
+    }
+}
+
+fn put(tcp: &mut TcpStream, mut bytes: &[u8], goes_on: &mut dyn FnMut(usize) -> bool) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let gone = written(tcp.write(bytes))?;
+        bytes = &bytes[gone..];
+        if !bytes.is_empty() && !goes_on(gone) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    Ok(())
 }
 
 /// Takes out of the machine what it has ready for the socket.
