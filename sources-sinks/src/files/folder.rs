@@ -119,11 +119,15 @@ impl Target {
     fn take_away(&self, own: u64, folders: impl Iterator<Item = Folder>) -> Result<(), SinkError> {
         for folder in folders.filter(|f| f.attempt().is_some_and(|attempt| attempt < own)) {
             let (from, to) = (self.path(folder), self.path(folder.fenced().expect("not fenced yet")));
-            // An attempt that came back after it had been fenced leaves a folder of a name that is taken.
-            self.files
-                .rename(&from, &to)
-                .or_else(|e| self.remove_folder(&from).map_err(|_| e))
-                .map_err(|e| self.failed("rename away", &from, &e))?;
+            let renamed = match self.files.rename(&from, &to) {
+                // An attempt that came back after it had been fenced leaves a folder of a name that is taken. Any other error says
+                // nothing about the name, and the folder may hold what was prepared.
+                Err(e) if matches!(e.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {
+                    self.remove_folder(&from).map_err(|_| e)
+                }
+                renamed => renamed,
+            };
+            renamed.map_err(|e| self.failed("rename away", &from, &e))?;
         }
         Ok(())
     }
