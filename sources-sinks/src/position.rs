@@ -21,9 +21,17 @@ pub(crate) struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
     pub(crate) fn new(bytes: &'a [u8], known: u8) -> Result<Cursor<'a>, PositionError> {
+        match Cursor::versioned(bytes, known)? {
+            (version, cursor) if version == known => Ok(cursor),
+            (found, _) => Err(PositionError::Version { found, known }),
+        }
+    }
+
+    /// Of a format of which older versions are read too: the version, and what is behind it.
+    pub(crate) fn versioned(bytes: &'a [u8], newest: u8) -> Result<(u8, Cursor<'a>), PositionError> {
         match bytes.split_first() {
-            Some((&version, rest)) if version == known => Ok(Cursor(rest)),
-            Some((&found, _)) => Err(PositionError::Version { found, known }),
+            Some((&version, rest)) if (1..=newest).contains(&version) => Ok((version, Cursor(rest))),
+            Some((&found, _)) => Err(PositionError::Version { found, known: newest }),
             None => Err(PositionError::Damaged),
         }
     }

@@ -178,6 +178,37 @@ fn a_part_that_changed_after_it_was_prepared_is_missed_at_commit() {
     assert_eq!(shown(sim.disk(), Path::new(OUT)), []);
 }
 
+#[test]
+fn a_bit_that_flips_in_a_prepared_part_is_told_at_commit_and_the_part_is_shown_once_it_is_whole_again() {
+    let sim = SimPlatform::new(1);
+    let sink = sink(sim.platform()).part_bytes(300_000).gzip();
+    let group = sink.group().unwrap();
+    group.fence(JobId(1), Attempt(1)).unwrap();
+    let mut writer = open(&sink, 1, 0, 1).unwrap();
+    let mut handles = vec![];
+    for checkpoint in 1..=2 {
+        writer.write((0..60_000).map(|n| (n * 7_919 % 1_000_003).to_string()).collect()).unwrap();
+        handles.push(prepare(&mut writer, checkpoint).unwrap().unwrap());
+    }
+    // In the folder of one checkpoint, and where parts of declined ones are copied.
+    for handles in [&handles[..1], &handles] {
+        let part = Path::new(OUT).join(".a1-c1/squares-a1-c1-w0-p0.txt.gz");
+        let len = sim.disk().open(&part, cutwater_platform::Open::Read).unwrap().len().unwrap();
+        for at in [0, len / 2, len - 1] {
+            sim.disk().flip_bit(&part, at, 3);
+            let error = group.commit(handles).unwrap_err();
+            assert!(matches!(error, SinkError::Fatal { .. }), "{error}");
+            for word in ["its checksum was", "squares-a1-c1-w0-p0.txt.gz", "Bring the file back"] {
+                assert!(error.to_string().contains(word), "{error}");
+            }
+            assert_eq!(shown(sim.disk(), Path::new(OUT)), []);
+            sim.disk().flip_bit(&part, at, 3);
+        }
+    }
+    assert_eq!(group.commit(&handles).unwrap(), Committed { now: 2, already: 0 });
+    assert_eq!(shown(sim.disk(), Path::new(OUT)).iter().map(|(_, rows)| rows.len()).sum::<usize>(), 120_000);
+}
+
 /// What is durable beside the folder: attempts, the highest checkpoint, and for each manifest its checkpoint, how far the
 /// input was read, and its handles.
 #[derive(Clone, Default)]

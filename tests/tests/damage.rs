@@ -250,7 +250,7 @@ fn damaged(from: &Machine, path: &Path, damage: Damage, expected: &Seen) -> bool
             assert!(report.finished, "{story}: {report}");
             let in_files = seen_in_files(machine.disk());
             // A shown part is nobody's to check any more: it belongs to whoever reads it.
-            if kind_of(path) != Some("shown part") && kind_of(path) != Some("staged part") {
+            if kind_of(path) != Some("shown part") {
                 assert!(in_files == *expected, "{story}: wrong files are shown");
             }
             match seen_in_log(&machine) {

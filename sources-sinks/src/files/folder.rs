@@ -5,6 +5,8 @@
 //!   stands for its right to write, are renamed away by its successor's fence (I-7).
 //! * A checkpoint is shown by one rename within the target folder, behind a durable outcome that lists its parts: readers see it
 //!   whole or not at all (I-1), and that it was shown is known even if somebody has taken it away since.
+//! * What is shown is what was prepared, to the byte: a part is read back and compared with its checksum before its checkpoint is
+//!   decided. (Handles of the first format have the length alone.)
 //! * No prepared part ever changes its folder: a rename across two folders can lose both names when the power goes off between
 //!   their syncs. The folder of a checkpoint is renamed whole; the rare one that covers declined checkpoints is made of copies.
 
@@ -16,11 +18,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cutwater_engine::error::SinkError;
 use cutwater_engine::id::JobId;
 use cutwater_platform::{CrashPoints, Files, Open, Platform};
+use xxhash_rust::xxh3::Xxh3;
 
-use crate::files::name::{Folder, Handle, OUTCOMES, OWNER, PartName};
+use crate::files::name::{Folder, Handle, OUTCOMES, OWNER, PartName, Promised};
 
 /// The disk failed. Not by its kind, for which the standard library has no name.
 const EIO: i32 = 5;
+
+/// Parts are read back and copied in pieces of this size.
+const PIECE_BYTES: usize = 256 * 1024;
 
 /// The largest outcome: a handle's bytes times the writers of a checkpoint.
 const OUTCOME_BYTES_MAX: u64 = 64 << 20;
@@ -190,7 +196,7 @@ impl Target {
     }
 
     /// Shows these parts as one checkpoint. True if that is new, false if it was done before.
-    pub(crate) fn show(&self, checkpoint: u64, parts: &[(PartName, u64)]) -> Result<bool, SinkError> {
+    pub(crate) fn show(&self, checkpoint: u64, parts: &[(PartName, Promised)]) -> Result<bool, SinkError> {
         let own = self.own()?;
         let shown = self.path(Folder::Shown(checkpoint));
         let decided = self.outcome(checkpoint)?;
@@ -249,7 +255,7 @@ impl Target {
         &self,
         own: u64,
         checkpoint: u64,
-        parts: &[(PartName, u64)],
+        parts: &[(PartName, Promised)],
         staged: &Staged,
     ) -> Result<(PathBuf, Vec<(PartName, Folder)>), SinkError> {
         self.check_own(own)?;
@@ -259,10 +265,14 @@ impl Target {
                 return Err(self.lost(part, "it was prepared and is not in the folder any more"));
             };
             let path = self.path(*folder).join(part.to_string());
-            let found = self.files.open(&path, Open::Read).and_then(|file| file.len());
-            let found = found.map_err(|e| self.missing("look at", &path, &e))?;
-            if found != *promised {
-                let reason = format!("it had {promised} bytes when it was prepared and has {found}");
+            let found = self.holds(&path).map_err(|e| self.missing("read back", &path, &e))?;
+            if let Some(difference) = difference(*promised, found) {
+                let reason = format!(
+                    "{difference}: the disk or somebody has changed {}. Nothing of checkpoint {checkpoint} is shown. Bring the file \
+                     back as it was and run the job again; without it the job can only begin again from a savepoint before that, \
+                     with another folder",
+                    path.display()
+                );
                 return Err(self.lost(part, &reason));
             }
             sources.push((part.clone(), *folder));
@@ -283,11 +293,25 @@ impl Target {
         Ok((to, sources))
     }
 
+    /// What a file holds.
+    fn holds(&self, path: &Path) -> io::Result<Promised> {
+        let (file, mut sum) = (self.files.open(path, Open::Read)?, Xxh3::new());
+        let (mut piece, mut at) = (vec![0; PIECE_BYTES], 0);
+        loop {
+            let n = file.read_at(&mut piece, at)?;
+            if n == 0 {
+                return Ok(Promised { len: at, xxh3: Some(sum.digest()) });
+            }
+            sum.update(&piece[..n]);
+            at += n as u64;
+        }
+    }
+
     /// Copies a file durably, in pieces; what an interrupted copy left is overwritten.
     fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from, to) = (self.files.open(from, Open::Read)?, self.files.open(to, Open::Create)?);
         to.set_len(0)?;
-        let (mut piece, mut at) = (vec![0; 256 * 1024], 0);
+        let (mut piece, mut at) = (vec![0; PIECE_BYTES], 0);
         loop {
             let n = from.read_at(&mut piece, at)?;
             if n == 0 {
@@ -412,4 +436,13 @@ impl Target {
             _ => self.failed(action, path, error),
         }
     }
+}
+
+/// How a part differs from what was prepared, if it does.
+fn difference(promised: Promised, found: Promised) -> Option<String> {
+    if promised.len != found.len {
+        return Some(format!("it had {} bytes when it was prepared and has {}", promised.len, found.len));
+    }
+    let (promised, found) = (promised.xxh3?, found.xxh3?);
+    (promised != found).then(|| format!("its checksum was {promised:016x} when it was prepared and is {found:016x}"))
 }

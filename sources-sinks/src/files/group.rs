@@ -8,7 +8,7 @@ use cutwater_engine::id::{Attempt, JobId};
 use cutwater_engine::sink::{CommitGroup, Committed};
 
 use crate::files::folder::Target;
-use crate::files::name::{Handle, PartName};
+use crate::files::name::{Handle, PartName, Promised};
 
 /// Commits what the file sinks of one folder prepared.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl CommitGroup for FileCommitGroup {
     }
 
     fn commit(&self, handles: &[Vec<u8>]) -> Result<Committed, SinkError> {
-        let parts: Vec<(PartName, u64)> = self.decode(handles)?.into_iter().flat_map(|h| h.parts).collect();
+        let parts: Vec<(PartName, Promised)> = self.decode(handles)?.into_iter().flat_map(|h| h.parts).collect();
         // Output of declined checkpoints is shown with the one that covers it.
         let Some(checkpoint) = parts.iter().map(|(part, _)| part.checkpoint).max() else {
             return Ok(Committed::default());

@@ -19,8 +19,8 @@ use std::fmt;
 
 use crate::position::{Cursor, PositionError};
 
-/// Format of a handle.
-const VERSION: u8 = 1;
+/// Format of a handle: 1 without checksums, 2 with them.
+const VERSION: u8 = 2;
 pub(crate) const OWNER: &str = ".owner";
 pub(crate) const OUTCOMES: &str = ".outcomes";
 
@@ -157,19 +157,32 @@ impl Folder {
     }
 }
 
-/// What a writer prepared for a checkpoint: its parts, each with its length.
+/// The bytes of a part as they were prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Promised {
+    pub(crate) len: u64,
+    /// xxh3 of them; `None` if the handle is of a program that didn't count it.
+    pub(crate) xxh3: Option<u64>,
+}
+
+/// What a writer prepared for a checkpoint: its parts, each with what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Handle {
-    pub(crate) parts: Vec<(PartName, u64)>,
+    pub(crate) parts: Vec<(PartName, Promised)>,
 }
 
 impl Handle {
+    /// In the first format if a part has no checksum: an outcome of handles of both kinds, of which only the names are looked at.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
+        let has_sums = self.parts.iter().all(|(_, promised)| promised.xxh3.is_some());
+        let mut out = vec![if has_sums { VERSION } else { 1 }];
         out.extend_from_slice(&(self.parts.len() as u32).to_le_bytes());
-        for (part, len) in &self.parts {
+        for (part, promised) in &self.parts {
             let name = part.to_string();
-            out.extend_from_slice(&len.to_le_bytes());
+            out.extend_from_slice(&promised.len.to_le_bytes());
+            if let (true, Some(xxh3)) = (has_sums, promised.xxh3) {
+                out.extend_from_slice(&xxh3.to_le_bytes());
+            }
             out.extend_from_slice(&(name.len() as u32).to_le_bytes());
             out.extend_from_slice(name.as_bytes());
         }
@@ -177,13 +190,14 @@ impl Handle {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Handle, PositionError> {
-        let mut cursor = Cursor::new(bytes, VERSION)?;
+        let (version, mut cursor) = Cursor::versioned(bytes, VERSION)?;
         let count = cursor.u32()?;
         let mut parts = vec![];
         for _ in 0..count {
             let len = cursor.u64()?;
+            let xxh3 = if version == 1 { None } else { Some(cursor.u64()?) };
             let name = std::str::from_utf8(cursor.bytes()?).map_err(|_| PositionError::Damaged)?;
-            parts.push((PartName::parse(name).ok_or(PositionError::Damaged)?, len));
+            parts.push((PartName::parse(name).ok_or(PositionError::Damaged)?, Promised { len, xxh3 }));
         }
         cursor.end()?;
         if parts.is_empty() {
@@ -248,14 +262,37 @@ mod tests {
 
     #[test]
     fn handles_survive_bytes_and_every_shortened_or_lengthened_one_is_refused() {
-        let handle = Handle { parts: vec![(part("a"), 7), (part("b"), u64::MAX)] };
-        let bytes = handle.encode();
-        assert_eq!(Handle::decode(&bytes), Ok(handle));
-        for len in 0..bytes.len() {
-            assert!(Handle::decode(&bytes[..len]).is_err(), "{len} bytes");
+        for (version, sums) in [(1, [None, None]), (2, [Some(0), Some(u64::MAX)])] {
+            let promised = |len, sum: usize| Promised { len, xxh3: sums[sum] };
+            let handle = Handle { parts: vec![(part("a"), promised(7, 0)), (part("b"), promised(u64::MAX, 1))] };
+            let bytes = handle.encode();
+            assert_eq!((bytes[0], Handle::decode(&bytes)), (version, Ok(handle)));
+            for len in 0..bytes.len() {
+                assert!(Handle::decode(&bytes[..len]).is_err(), "{len} bytes");
+            }
+            assert!(Handle::decode(&[&bytes[..], b"x"].concat()).is_err());
+            assert!(
+                Handle::decode(&[&[version][..], b"\xff\xff\xff\xff"].concat()).is_err(),
+                "a length that isn't there"
+            );
         }
-        assert!(Handle::decode(&[&bytes[..], b"x"].concat()).is_err());
         assert!(Handle::decode(b"\x02").is_err());
-        assert!(Handle::decode(b"\x01\xff\xff\xff\xff").is_err(), "a length that isn't there");
+        for version in [0, 3] {
+            let refused = Handle::decode(&[version, 1]);
+            assert_eq!(refused, Err(PositionError::Version { found: version, known: 2 }));
+        }
+    }
+
+    #[test]
+    fn a_handle_of_the_first_format_is_read_and_one_of_both_kinds_is_written_in_it() {
+        let name = part("a").to_string();
+        let old = [&b"\x01\x01\0\0\0\x09\0\0\0\0\0\0\0"[..], &[name.len() as u8, 0, 0, 0], name.as_bytes()].concat();
+        let read = Handle::decode(&old).expect("the first format");
+        assert_eq!(read.parts, [(part("a"), Promised { len: 9, xxh3: None })]);
+        assert_eq!(read.encode(), old);
+        let mixed = Handle { parts: [read.parts, vec![(part("b"), Promised { len: 1, xxh3: Some(5) })]].concat() };
+        let names = |handle: &Handle| handle.parts.iter().map(|(part, _)| part.clone()).collect::<Vec<_>>();
+        let again = Handle::decode(&mixed.encode()).expect("ours");
+        assert_eq!((mixed.encode()[0], names(&again)), (1, names(&mixed)));
     }
 }

@@ -19,11 +19,12 @@ use cutwater_engine::error::SinkError;
 use cutwater_engine::id::CheckpointId;
 use cutwater_engine::sink::{Prepare, SinkWriter, Visibility, WriterId};
 use cutwater_platform::{File, Open};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::codec::Encode;
 use crate::files::encoder::{Encoder, Packing};
 use crate::files::folder::Target;
-use crate::files::name::{Folder, Handle, PartName};
+use crate::files::name::{Folder, Handle, PartName, Promised};
 
 /// Rows are handed to the part when they have this many bytes.
 const ROWS_BYTES: usize = 64 * 1024;
@@ -69,12 +70,14 @@ struct OpenPart {
     written: u64,
     /// Bytes of rows, before they are packed.
     taken: u64,
+    /// Over the bytes that are in the file.
+    sum: Xxh3,
 }
 
 struct ClosedPart {
     name: PartName,
     file: Arc<dyn File>,
-    len: u64,
+    promised: Promised,
 }
 
 impl<C> FileWriter<C> {
@@ -152,12 +155,13 @@ impl<C> FileWriter<C> {
         if let Some(header) = &self.format.header {
             encoder.push(header);
         }
-        Ok(OpenPart { name, file, encoder, written: 0, taken: 0 })
+        Ok(OpenPart { name, file, encoder, written: 0, taken: 0, sum: Xxh3::new() })
     }
 
     fn hand_on(&self, part: &mut OpenPart) -> Result<(), SinkError> {
         let bytes = part.encoder.ready();
         let (len, at) = (bytes.len() as u64, part.written);
+        part.sum.update(bytes);
         let written = part.file.write_all_at(bytes, at);
         bytes.clear();
         written.map_err(|e| self.refused(&part.name, &e))?;
@@ -168,10 +172,12 @@ impl<C> FileWriter<C> {
     }
 
     fn close(&mut self, part: OpenPart) -> Result<(), SinkError> {
-        let OpenPart { name, file, encoder, written, .. } = part;
+        let OpenPart { name, file, encoder, written, mut sum, .. } = part;
         let rest = encoder.finish();
+        sum.update(&rest);
         file.write_all_at(&rest, written).map_err(|e| self.refused(&name, &e))?;
-        let closed = ClosedPart { name, file, len: written + rest.len() as u64 };
+        let promised = Promised { len: written + rest.len() as u64, xxh3: Some(sum.digest()) };
+        let closed = ClosedPart { name, file, promised };
         if self.show == Show::WhenClosed {
             sync(&self.target, self.show, &closed)?;
             return self.target.show_at_once(&closed.name);
@@ -221,7 +227,7 @@ fn prepare(target: &Target, show: Show, parts: Vec<ClosedPart>) -> Result<Option
     target.sync()?;
     // Last of all: whoever takes the right away afterwards finds the folder, and what was prepared stays prepared.
     target.check_own(attempt)?;
-    let parts = parts.into_iter().map(|part| (part.name, part.len)).collect();
+    let parts = parts.into_iter().map(|part| (part.name, part.promised)).collect();
     Ok(Some(Handle { parts }.encode()))
 }
 
