@@ -1,4 +1,5 @@
-//! A checkpoint store crashed at every step of a job's life, under every policy of loss, and lived on with.
+//! A checkpoint store crashed at every step of a job's life, under every policy of loss, and lived on with; and with each operation
+//! of the disk failing.
 
 mod store_support;
 
@@ -13,7 +14,7 @@ use cutwater_engine::snapshot::{
     StateFileReader, StoreError,
 };
 use cutwater_engine::state::{KeyedState, State};
-use cutwater_testkit::{CrashAction, CrashSchedule, LossPolicy, NamePolicy, SimPlatform, Strike};
+use cutwater_testkit::{CrashAction, CrashSchedule, DiskOp, LossPolicy, NamePolicy, OpFault, SimPlatform, Strike};
 use store_support::*;
 
 const DIR: &str = "data/checkpoints";
@@ -56,7 +57,9 @@ fn restore(store: &FsStore, manifest: ManifestName) -> Result<State<u64, u64>, S
     let (manifest, _) = store.manifest(manifest).map_err(|e| e.to_string())?;
     let mut state = states();
     for file in &manifest.snapshots[0].chains[0].files {
-        load(store, file, &mut state, &ownership(1, 0)).map_err(|e| e.to_string())?;
+        let bytes = store.open_state_file(&file.name).map_err(|e| e.to_string())?;
+        let mut reader = StateFileReader::open(bytes, file).map_err(|e| e.to_string())?;
+        state.load(&mut reader, &ownership(1, 0)).map_err(|e| e.to_string())?;
     }
     Ok(state)
 }
@@ -281,6 +284,60 @@ fn every_crash_point_is_reached_known_and_survived() {
             check(&next, &acknowledged, &story);
         }
     }
+}
+
+#[test]
+fn whatever_was_acknowledged_is_there_whichever_operation_fails() {
+    let mut cut_off = (SimPlatform::new(1), Acknowledged::default());
+    cut_off.0.power_off_at("manifest.durable", 3);
+    live(&cut_off.0, &mut cut_off.1, ROUNDS).expect_err("the power went off");
+    for (sim, acknowledged) in [(SimPlatform::new(1), Acknowledged::default()), cut_off] {
+        let dry = sim.kill();
+        live(&dry, &mut acknowledged.clone(), ROUNDS).expect("a sound disk");
+        let (operations, mut told) = (dry.disk().operations(), 0);
+        for nth in 1..=operations {
+            for (index, fault) in
+                [OpFault::Once, OpFault::OnceDone, OpFault::ReadOnly, OpFault::Forever].into_iter().enumerate()
+            {
+                let policy = LossPolicy::ALL[(nth as usize + index) % LossPolicy::ALL.len()];
+                told += u64::from(one_fails(&sim.kill(), acknowledged.clone(), (nth, fault), policy));
+            }
+        }
+        assert!(told > 3 * operations, "{told} of {operations} in four ways");
+    }
+}
+
+/// True if it was told.
+fn one_fails(
+    sim: &SimPlatform,
+    mut acknowledged: Acknowledged,
+    (nth, fault): (u64, OpFault),
+    policy: LossPolicy,
+) -> bool {
+    sim.disk().fail_operation(nth, fault);
+    let ended = live(sim, &mut acknowledged, ROUNDS);
+    let story = format!("operation {nth} failed, {fault:?}: {ended:?}; then {policy:?}\n{}", sim.disk().trace_text());
+    let is_told = |e: &StoreError| {
+        // `Missing`: what this test makes of a state that can't be read.
+        matches!(
+            e,
+            StoreError::Io(_) | StoreError::Unknown { .. } | StoreError::Poisoned { .. } | StoreError::Missing { .. }
+        )
+    };
+    assert!(ended.as_ref().err().is_none_or(is_told), "{story}");
+    let is_sync = |op| matches!(op, DiskOp::SyncData | DiskOp::WriteSynced | DiskOp::SyncDir);
+    let mut worlds = vec![sim.restart(policy)];
+    // What a failed sync left is seen and not on the disk, and no process can tell: `lost_sync` ends the run.
+    if !sim.disk().trace().iter().any(|step| step.fault == Some("EIO") && is_sync(step.op)) {
+        worlds.push(sim.kill());
+    }
+    for world in worlds {
+        let mut acknowledged = acknowledged.clone();
+        check(&world, &acknowledged, &story);
+        live(&world, &mut acknowledged, 1).unwrap_or_else(|e| panic!("{story}\nthen {e}"));
+        check(&world.restart(LossPolicy::AllLost), &acknowledged, &story);
+    }
+    ended.is_err()
 }
 
 #[test]

@@ -19,7 +19,7 @@ use super::layout::{
 };
 use super::manifest::{EncodedManifest, Manifest};
 use super::record::{BASE_KIND, Base, CLAIM_KIND, COMMITTED_KIND, Claimant, CommittedRecord, JOB_KIND, JobRecord};
-use super::store::{CheckpointStore, Owner, StateFileOut, StoreError, StoreListing};
+use super::store::{CREATE_DIRS, CheckpointStore, Owner, StateFileOut, StoreError, StoreListing, is_lost_sync};
 use crate::checkpoint::{BaseRecorded, Published};
 use crate::id::{Attempt, JobId};
 
@@ -34,11 +34,29 @@ pub struct FsStore {
     platform: Platform,
     dir: PathBuf,
     job: JobId,
-    /// Set by the first sync that fails, to what it was about.
-    poison: Arc<OnceLock<String>>,
+    poison: Arc<Poison>,
     /// Manifests whose names this store has seen before it synced their directory: reading them needs no further sync, since a
     /// name is given once and never to something else.
     durable: Mutex<BTreeSet<ManifestName>>,
+}
+
+/// What has failed.
+#[derive(Debug, Default)]
+struct Poison {
+    /// Set by the first sync or rename that fails, to what it was about.
+    first: OnceLock<String>,
+    /// Likewise, by the first sync that the disk failed.
+    lost_sync: OnceLock<String>,
+}
+
+impl Poison {
+    fn by(&self, what: &str, source: IoError) -> StoreError {
+        self.first.get_or_init(|| format!("{what}: {source}"));
+        if is_lost_sync(&source) {
+            self.lost_sync.get_or_init(|| format!("{what}: {source}"));
+        }
+        StoreError::Unknown { what: what.to_owned(), source }
+    }
 }
 
 /// The crash points of one kind of publishing.
@@ -61,7 +79,8 @@ impl FsStore {
         let dir = dir.into();
         let mut store = FsStore { platform, dir, job: JobId(0), poison: Arc::default(), durable: Mutex::default() };
         let (files, dir) = (store.platform.files.clone(), store.dir.clone());
-        files.create_dir_all(&dir).at("create the directory", &dir)?;
+        let created = files.create_dir_all(&dir).at(CREATE_DIRS, &dir);
+        created.map_err(|e| if is_lost_sync(&e) { store.poisoned("the checkpoint directory", e) } else { e.into() })?;
         if !files.exists(&dir.join(JOB)).at("look for", &dir.join(JOB))? {
             // Whoever made the job record has done this before, so a store that is there needs it no more.
             store.sync_ancestors()?;
@@ -165,14 +184,14 @@ impl FsStore {
     }
 
     fn usable(&self) -> Result<(), StoreError> {
-        match self.poison.get() {
+        match self.poison.first.get() {
             Some(first) => Err(StoreError::Poisoned { first: first.clone() }),
             None => Ok(()),
         }
     }
 
     fn poisoned(&self, what: &str, source: IoError) -> StoreError {
-        poisoned(&self.poison, what, source)
+        self.poison.by(what, source)
     }
 
     fn sync_dir(&self, path: &Path, what: &str) -> Result<(), StoreError> {
@@ -292,12 +311,11 @@ impl FsStore {
     }
 }
 
-fn poisoned(poison: &OnceLock<String>, what: &str, source: IoError) -> StoreError {
-    poison.get_or_init(|| format!("{what}: {source}"));
-    StoreError::Unknown { what: what.to_owned(), source }
-}
-
 impl CheckpointStore for FsStore {
+    fn lost_sync(&self) -> Option<String> {
+        self.poison.lost_sync.get().cloned()
+    }
+
     fn job(&self) -> JobId {
         self.job
     }
@@ -529,7 +547,7 @@ struct FsStateFile {
     file: Arc<dyn File>,
     path: PathBuf,
     length: u64,
-    poison: Arc<OnceLock<String>>,
+    poison: Arc<Poison>,
 }
 
 impl StateFileOut for FsStateFile {
@@ -548,6 +566,6 @@ impl StateFileOut for FsStateFile {
 
     fn finish(self: Box<Self>) -> Result<(), StoreError> {
         let FsStateFile { file, path, poison, .. } = *self;
-        file.sync_data().at("sync", &path).map_err(|e| poisoned(&poison, &path.display().to_string(), e))
+        file.sync_data().at("sync", &path).map_err(|e| poison.by(&path.display().to_string(), e))
     }
 }

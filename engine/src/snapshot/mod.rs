@@ -52,6 +52,7 @@ pub use reader::{Block, ReadError, StateFileReader};
 pub use record::{Base, Claimant, CommittedRecord, ManifestPoint};
 pub(crate) use savepoint::{Orders, Which, is_seeded_from, needs_seeding, put_back, seed, take};
 pub use savepoint::{Savepoint, SavepointError, SavepointRecord, SavepointState, SavepointTicket};
+pub(crate) use store::is_lost_sync;
 pub use store::{CheckpointStore, Owner, StateFileOut, StoreError, StoreListing};
 pub use view::{
     Comparison, Difference, Show, StateComparison, StateReaders, ViewError, ViewedEntries, ViewedState,

@@ -7,7 +7,9 @@
 //! * A writer whose attempt isn't the newest is refused (I-7). The check can't be atomic with the write that follows it;
 //!   what slips through is harmless, because recovery counts a manifest of an older attempt only if the chain of bases
 //!   leads to it, and because the sinks have fenced that attempt before.
-//! * A sync or rename that failed poisons the store: nothing can be written through it any more.
+//! * A sync or rename that failed poisons the store: nothing can be written through it any more. After a sync that the disk failed,
+//!   what is seen may not be on the disk although later syncs say so, for later attempts of the machine as well:
+//!   [`CheckpointStore::lost_sync`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -236,7 +238,26 @@ pub trait CheckpointStore: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`].
     fn remove_temporaries(&self, owner: &Owner) -> Result<usize, StoreError>;
+
+    /// The first sync that the disk failed, in words. What it was to make durable can still be seen, and every later sync says Ok
+    /// although the disk may never get it: an attempt that acts on it would commit output because of a manifest that a power cut
+    /// takes away. Only a restart of the machine shows what is there.
+    fn lost_sync(&self) -> Option<String> {
+        None
+    }
 }
+
+/// What the system says when the disk fails; the standard library has no kind of error for it.
+const EIO: i32 = 5;
+
+/// True if the disk failed a sync: of a file, of a directory, or of the names of directories that were being created.
+pub(crate) fn is_lost_sync(error: &IoError) -> bool {
+    let syncs = error.action.starts_with("sync") || error.action == CREATE_DIRS;
+    syncs && error.source.raw_os_error() == Some(EIO)
+}
+
+/// Creating directories syncs their names.
+pub(crate) const CREATE_DIRS: &str = "create the directory";
 
 /// A state file being written.
 pub trait StateFileOut {

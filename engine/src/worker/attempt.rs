@@ -7,7 +7,7 @@ use std::thread::Thread;
 
 use crate::error::{BuildError, RunError, SinkError, SourceError};
 use crate::recovery::Refusal;
-use crate::snapshot::StoreError;
+use crate::snapshot::{StoreError, is_lost_sync};
 use crate::state::StateLoadError;
 
 /// Why an attempt ended.
@@ -25,6 +25,16 @@ pub(crate) enum Failure {
     Incompatible(String),
     /// Nobody reads what this sink writes any more.
     Unwanted { sink: String },
+}
+
+impl Failure {
+    /// The disk failed a sync of the checkpoint store: the next attempt of this process would see, and act on, what may not be there.
+    pub(crate) fn lost_sync(what: &str) -> Failure {
+        Failure::Fatal(format!(
+            "the disk failed a sync of the checkpoint store ({what}). What the store shows may not be on the disk: look at the disk, \
+             restart the machine, run the job again"
+        ))
+    }
 }
 
 impl fmt::Display for Failure {
@@ -60,6 +70,9 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
         match error {
             StoreError::Fenced { .. } => Failure::Fenced,
+            StoreError::Unknown { what, source } if is_lost_sync(&source) => {
+                Failure::lost_sync(&format!("{what}: {source}"))
+            }
             StoreError::Io(_) | StoreError::Unknown { .. } | StoreError::Poisoned { .. } => {
                 Failure::Restart(error.to_string())
             }

@@ -510,7 +510,8 @@ fn or_fenced(failure: Failure, recovered: Option<&Recovered>) -> Failure {
         (failure @ (Failure::Restart(_) | Failure::Fatal(_)), Some(recovered)) => {
             match recovered.store.check_owner(&recovered.owner) {
                 Err(StoreError::Fenced { .. }) => Failure::Fenced,
-                _ => failure,
+                // Whatever failed first: after this no attempt of this process may believe the store.
+                _ => recovered.store.lost_sync().map_or(failure, |what| Failure::lost_sync(&what)),
             }
         }
         (failure, _) => failure,
