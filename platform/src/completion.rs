@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::thread::Thread;
+use std::time::Duration;
 
 use crate::Spawn;
 
@@ -67,6 +68,35 @@ impl<T> Completion<T> {
     /// Takes the value if it has come.
     pub fn try_take(&self) -> Option<T> {
         self.slot.lock().expect("no panic while completing").value.take()
+    }
+
+    /// Waits for the value, at most for about `at_most`, and takes it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use cutwater_platform::{Completion, Threads};
+    /// let done = Completion::new();
+    /// assert_eq!(done.wait_for(&Threads, Duration::from_millis(1)), None);
+    /// done.complete(7);
+    /// assert_eq!(done.wait_for(&Threads, Duration::from_secs(60)), Some(7));
+    /// ```
+    ///
+    /// Under an inline executor a step of another task takes the place of the time; none is left when nobody can give an answer.
+    pub fn wait_for(&self, spawn: &dyn Spawn, at_most: Duration) -> Option<T> {
+        {
+            let mut slot = self.slot.lock().expect("no panic while completing");
+            if slot.value.is_some() {
+                return slot.value.take();
+            }
+            slot.waiter = Some(std::thread::current());
+        }
+        if spawn.is_inline() {
+            spawn.help();
+        } else {
+            // Whatever wakes it early, a look at the slot follows and whoever asks asks again.
+            std::thread::park_timeout(at_most);
+        }
+        self.try_take()
     }
 
     /// Waits for the value and takes it.

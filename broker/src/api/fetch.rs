@@ -21,6 +21,7 @@ use crate::access::acl::Operation;
 use crate::errors::{NONE, of_fetch};
 use crate::fetch_sessions::machine::{Asked, Begun, News, Request, TopicKey};
 use crate::pool::Share;
+use crate::server::peer::Attended;
 use crate::service::{LEADER_EPOCH, PATIENCE, Reply};
 use crate::topic_ids;
 use crate::wire::fetched;
@@ -71,21 +72,15 @@ pub(super) fn fetch(call: &Call<'_>, request: FetchRequest) -> Reply {
     if !look.satisfies(enough) && service.now() < deadline {
         let ids = wanted.iter().filter_map(|wanted| place(wanted.topic.as_deref().ok()?, wanted.partition));
         let watch = service.log.watch(ids);
-        let mut looked = service.now();
+        // A client may ask to wait for weeks, and be gone.
+        let mut client = Attended::new(&call.caller.peer, service.now());
         loop {
             watch.reset();
             drop((look, room));
             (look, room) = look_with_room(call, &terms, &wanted, deadline);
             let left = deadline.saturating_sub(service.now());
-            if look.satisfies(enough) || left.is_zero() || service.is_stopping() {
+            if look.satisfies(enough) || left.is_zero() || service.is_stopping() || client.has_left(service.now()) {
                 break;
-            }
-            // A client may ask to wait for weeks, and be gone.
-            if service.now() >= looked + PATIENCE {
-                looked = service.now();
-                if call.caller.peer.has_left() {
-                    break;
-                }
             }
             watch.wait(left.min(PATIENCE));
         }

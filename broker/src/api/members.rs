@@ -43,7 +43,7 @@ pub(super) fn join(call: &Call<'_>, request: JoinGroupRequest) -> JoinGroupRespo
     };
     let refused = |error| Refusal { error, member: String::new() };
     let allowed = call.group(Operation::Read, &request.group_id).map_err(refused);
-    match allowed.and_then(|()| call.service.groups.join(&request.group_id, join)) {
+    match allowed.and_then(|()| call.service.groups.join(&request.group_id, join, &call.caller.peer)) {
         Ok(joined) => {
             let members = joined.members.into_iter().map(|(id, instance, metadata)| {
                 JoinGroupResponseMember::default()
@@ -84,7 +84,8 @@ pub(super) fn sync(call: &Call<'_>, request: SyncGroupRequest) -> SyncGroupRespo
     let protocol = (plain(&request.protocol_type), plain(&request.protocol_name));
     let assignments = request.assignments.iter().map(|a| (a.member_id.to_string(), a.assignment.to_vec())).collect();
     let allowed = call.group(Operation::Read, &request.group_id);
-    match allowed.and_then(|()| call.service.groups.sync(&request.group_id, who, protocol, assignments)) {
+    let (groups, peer) = (&call.service.groups, &call.caller.peer);
+    match allowed.and_then(|()| groups.sync(&request.group_id, who, protocol, assignments, peer)) {
         Ok(synced) => {
             let response = SyncGroupResponse::default().with_assignment(Bytes::from(synced.assignment));
             match call.version() {

@@ -17,6 +17,8 @@ use super::machine::{Group, Phase, Rules};
 use super::member::{Answer, Join, Joined, Refusal, Synced, Token, Who};
 use super::{consumer as newer, stored, subscriptions};
 use crate::options::BrokerOptions;
+use crate::server::peer::{Attended, Peer};
+use crate::service::PATIENCE;
 
 /// How often it looks at the clock.
 const LOOK: Duration = Duration::from_millis(20);
@@ -250,18 +252,30 @@ impl Coordinator {
         name: &str,
         create: bool,
         joins: bool,
+        peer: &Peer,
         act: impl FnOnce(&mut Group, Token, Duration),
     ) -> Result<Answer, ResponseError> {
         let waiting = Waiting::default();
-        self.with(name, create, |hosted| {
+        let token = self.with(name, create, |hosted| {
             hosted.classic(joins)?;
             hosted.next += 1;
             let token = hosted.next;
             hosted.waiting.insert(token, waiting.clone());
             act(&mut hosted.group, token, self.now());
-            Ok::<_, ResponseError>(())
+            Ok::<_, ResponseError>(token)
         })??;
-        Ok(waiting.wait(&*self.platform.spawn))
+        // The others may take as long as their rebalance time-outs, and who waits for them be gone.
+        let mut client = Attended::new(peer, self.now());
+        loop {
+            if let Some(answer) = waiting.wait_for(&*self.platform.spawn, PATIENCE) {
+                return Ok(answer);
+            }
+            if client.has_left(self.now()) {
+                // It stays a member until its session is over, as one that has gone silent: it may come back over another connection.
+                self.with(name, false, |hosted| hosted.waiting.remove(&token))?;
+                return waiting.try_take().ok_or(ResponseError::RebalanceInProgress);
+            }
+        }
     }
 
     fn number(&self) -> String {
@@ -293,28 +307,31 @@ impl Coordinator {
         judged.unwrap_or(Ok(()))
     }
 
-    /// Joins; waits for the others.
-    pub(crate) fn join(&self, name: &str, join: Join) -> Result<Joined, Refusal> {
+    /// Joins; waits for the others, as long as whoever joins is there.
+    pub(crate) fn join(&self, name: &str, join: Join, peer: &Peer) -> Result<Joined, Refusal> {
         let prefix = join.instance.as_deref().unwrap_or(&join.client);
         let fresh = format!("{prefix}-{}", self.number());
         let create = join.member.is_empty();
         let answer =
-            self.wait(name, create, true, |group, token, now| group.join(now, &self.rules, token, join, &fresh))?;
+            self.wait(name, create, true, peer, |group, token, now| group.join(now, &self.rules, token, join, &fresh))?;
         match answer {
             Answer::Join(answer) => answer,
             Answer::Sync(_) => Err(ResponseError::UnknownServerError.into()),
         }
     }
 
-    /// Asks for the assignment, or gives it; waits for the leader.
+    /// Asks for the assignment, or gives it; waits for the leader, as long as whoever asks is there.
     pub(crate) fn sync(
         &self,
         name: &str,
         who: Who<'_>,
         protocol: (Option<&str>, Option<&str>),
         assignments: Vec<(String, Vec<u8>)>,
+        peer: &Peer,
     ) -> Result<Synced, ResponseError> {
-        match self.wait(name, false, false, |group, token, now| group.sync(now, token, who, protocol, assignments))? {
+        let answer =
+            self.wait(name, false, false, peer, |group, token, now| group.sync(now, token, who, protocol, assignments));
+        match answer? {
             Answer::Sync(answer) => answer,
             Answer::Join(_) => Err(ResponseError::UnknownServerError),
         }

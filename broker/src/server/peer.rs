@@ -1,9 +1,13 @@
-//! Whether whoever asked is still there, asked without reading: for requests that wait longer than anybody may care to.
+//! Whether whoever asked is still there, asked without reading: for requests that wait longer than anybody may care to (fetches, members of
+//! groups that wait for the others).
 
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::service::PATIENCE;
 
 /// The other side of a connection.
 #[derive(Clone, Debug)]
@@ -21,6 +25,29 @@ impl Peer {
         let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
         // An error is no answer: it is looked again.
         poll(&mut asked, Some(&Timespec::default())).is_ok_and(|_| asked[0].revents().intersects(gone))
+    }
+}
+
+/// A [`Peer`] that somebody works for who waits: asked as often as one likes, it looks only now and then.
+#[derive(Debug)]
+pub(crate) struct Attended<'a> {
+    peer: &'a Peer,
+    looked: Duration,
+}
+
+impl<'a> Attended<'a> {
+    /// From `now` on.
+    pub(crate) fn new(peer: &'a Peer, now: Duration) -> Attended<'a> {
+        Attended { peer, looked: now }
+    }
+
+    /// Whether it has left, if it is time to look; that is each [`PATIENCE`].
+    pub(crate) fn has_left(&mut self, now: Duration) -> bool {
+        if now < self.looked + PATIENCE {
+            return false;
+        }
+        self.looked = now;
+        self.peer.has_left()
     }
 }
 
@@ -49,5 +76,21 @@ mod tests {
             });
             assert!(seen, "{how:?}");
         }
+    }
+
+    #[test]
+    fn a_peer_that_has_left_is_noticed_when_it_is_time_to_look() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let theirs = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        let peer = Peer::new(Arc::new(listener.accept().expect("it comes").0));
+        let begun = Duration::from_secs(7);
+        let mut attended = Attended::new(&peer, begun);
+        drop(theirs);
+        while !peer.has_left() {
+            std::thread::yield_now();
+        }
+        assert!(!attended.has_left(begun + PATIENCE / 2), "not yet");
+        assert!(attended.has_left(begun + PATIENCE));
+        assert!(!attended.has_left(begun + PATIENCE), "it has just looked");
     }
 }
