@@ -132,6 +132,11 @@ pub(crate) fn run(arguments: &BrokerArguments) -> Result<(), RunError> {
         return Ok(users::run(arguments)?);
     }
     let data = arguments.data.clone().expect("the command line asks for it");
+    // What may not be served is refused while nothing has been touched yet.
+    let security = security(arguments, &data);
+    Broker::check(&arguments.listen, &security)?;
+    let metrics = MetricsOptions { allow_public: arguments.metrics_public, series_max: arguments.metrics_series };
+    arguments.metrics.iter().try_for_each(|address| metrics.check(*address))?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order: only a second signal finds the flag set.
@@ -150,11 +155,10 @@ pub(crate) fn run(arguments: &BrokerArguments) -> Result<(), RunError> {
         group_initial_delay: Duration::from_millis(arguments.group_initial_delay),
         consumer_session: Duration::from_millis(arguments.consumer_group_session),
         consumer_heartbeat: Duration::from_millis(arguments.consumer_group_heartbeat),
-        security: security(arguments, &data),
+        security,
         ..BrokerOptions::default()
     };
     let broker = Broker::serve(&platform, log.clone(), &arguments.listen, options)?;
-    let metrics = MetricsOptions { allow_public: arguments.metrics_public, series_max: arguments.metrics_series };
     let metrics = arguments.metrics.map(|address| broker.serve_metrics(address, metrics)).transpose()?;
     broker.addresses().iter().for_each(announce);
     metrics.iter().for_each(|metrics| announce(&metrics.address()));

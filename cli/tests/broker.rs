@@ -52,7 +52,11 @@ impl Running {
 
 /// Code and standard error of a broker that doesn't start.
 fn refused(data: &Path, listen: &str) -> (Option<i32>, String) {
-    let mut child = command(data, listen).spawn().expect("the command starts");
+    end_of(command(data, listen))
+}
+
+fn end_of(mut command: Command) -> (Option<i32>, String) {
+    let mut child = command.spawn().expect("the command starts");
     let mut said = String::new();
     child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
     (child.wait().expect("it ends").code(), said)
@@ -122,8 +126,18 @@ fn what_cannot_be_served_ends_with_1_and_a_reason_and_wrong_usage_with_2() {
     let ended = no_tail.args(["--tail-megabytes", "0"]).output().expect("the command starts");
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.code() == Some(2) && said.contains("1..=1048576"), "{said}");
-    let (code, said) = refused(&dir.path().join("other"), "0.0.0.0:0");
-    assert!(code == Some(1) && said.contains("loopback"), "{said}");
+    // Nothing is made for what may not be served.
+    let never = dir.path().join("never");
+    let mut metrics = command(&never, "127.0.0.1:0");
+    metrics.args(["--metrics", "0.0.0.0:0"]);
+    let public = command(&never, "0.0.0.0:0");
+    let mut unproved = command(&never, "tls://0.0.0.0:0=log.example.org:9093");
+    unproved.args(["--tls-cert", "server.pem", "--tls-key", "server.key"]);
+    for (command, why) in [(public, "loopback"), (unproved, "--tls-client-ca"), (metrics, "loopback")] {
+        let (code, said) = end_of(command);
+        assert!(code == Some(1) && said.contains(why), "{said}");
+        assert!(!never.exists(), "no directory for a broker that may not listen");
+    }
     let (code, _) = refused(&data, "nowhere");
     assert_eq!(code, Some(2));
 }

@@ -44,6 +44,19 @@ impl Default for MetricsOptions {
     }
 }
 
+impl MetricsOptions {
+    /// Whether metrics may be served at this address: what [`Broker::serve_metrics`] asks first.
+    ///
+    /// # Errors
+    /// Other machines can reach it, and that isn't allowed.
+    pub fn check(&self, address: SocketAddr) -> Result<(), BrokerError> {
+        match self.allow_public || address.ip().is_loopback() {
+            true => Ok(()),
+            false => Err(BrokerError::PublicMetrics { address }),
+        }
+    }
+}
+
 /// A broker's metrics, served for Prometheus. Dropped, it stops.
 #[derive(Debug)]
 pub struct MetricsServer {
@@ -78,9 +91,7 @@ impl Broker {
     /// # Errors
     /// The address is public and that isn't allowed, or it is taken.
     pub fn serve_metrics(&self, address: SocketAddr, options: MetricsOptions) -> Result<MetricsServer, BrokerError> {
-        if !options.allow_public && !address.ip().is_loopback() {
-            return Err(BrokerError::PublicMetrics { address });
-        }
+        options.check(address)?;
         let listen = |source| BrokerError::Listen { address, source };
         let listener = TcpListener::bind(address).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;

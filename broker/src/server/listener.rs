@@ -22,7 +22,7 @@ use crate::access::session::Session;
 use crate::access::{Access, AccessError};
 use crate::group::coordinator::Ticker;
 use crate::metrics::counters::count;
-use crate::options::BrokerOptions;
+use crate::options::{BrokerOptions, Security};
 use crate::service::{Caller, Service};
 
 /// How many connections may come at once before their rate counts.
@@ -104,6 +104,25 @@ impl Broker {
         Broker::serve(platform, log, &[Listen::plain(address)], options)
     }
 
+    /// Whether a broker may listen so: what [`Broker::serve`] asks first, for those who want to know before they open a log.
+    ///
+    /// ```
+    /// use cutwater_broker::{Broker, Listen, Security};
+    /// let public: Listen = "192.0.2.1:9092".parse()?;
+    /// let refused = Broker::check(&[public], &Security::default()).expect_err("without TLS everybody could listen in");
+    /// assert!(refused.to_string().contains("loopback"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// One of the addresses would be open to strangers, nobody could connect to it, or there is none.
+    pub fn check(listen: &[Listen], security: &Security) -> Result<(), BrokerError> {
+        if listen.is_empty() {
+            return Err(BrokerError::Nowhere);
+        }
+        Ok(listen.iter().try_for_each(|listen| listen.check(security))?)
+    }
+
     /// Serves `log` on several addresses, each with protection of its own.
     ///
     /// # Errors
@@ -114,10 +133,7 @@ impl Broker {
         listen: &[Listen],
         options: BrokerOptions,
     ) -> Result<Broker, BrokerError> {
-        if listen.is_empty() {
-            return Err(BrokerError::Nowhere);
-        }
-        listen.iter().try_for_each(|listen| listen.check(&options.security))?;
+        Broker::check(listen, &options.security)?;
         let tls = match &options.security.tls {
             Some(from) => Some(tls::load(&*platform.files, from)?),
             None => None,
