@@ -42,7 +42,7 @@ pub struct Security {
     pub super_users: Vec<String>,
 }
 
-/// PEM files for TLS. They are read at the start.
+/// PEM files for TLS. They are read at the start, and again when they have changed.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// The server's certificate, and those of its issuers behind it.

@@ -21,6 +21,7 @@ use crate::group::coordinator::Coordinator;
 use crate::metrics::counters::Counters;
 use crate::options::BrokerOptions;
 use crate::pool::{Pool, Share};
+use crate::server::certificates::Certificates;
 use crate::server::peer::Peer;
 use crate::topic_ids::TopicIds;
 
@@ -45,6 +46,8 @@ pub(crate) struct Service {
     pub(crate) options: BrokerOptions,
     /// Users and rights.
     pub(crate) access: Access,
+    /// Of listeners with TLS.
+    pub(crate) certificates: Option<Arc<Certificates>>,
     pub(crate) topic_ids: TopicIds,
     pub(crate) groups: Coordinator,
     pub(crate) fences: Fences,
@@ -120,7 +123,13 @@ pub(crate) enum Reply {
 }
 
 impl Service {
-    pub(crate) fn new(platform: &Platform, log: Log, options: BrokerOptions, access: Access) -> Service {
+    pub(crate) fn new(
+        platform: &Platform,
+        log: Log,
+        options: BrokerOptions,
+        access: Access,
+        certificates: Option<Arc<Certificates>>,
+    ) -> Service {
         let answers = Pool::new(options.limits.answer_bytes, options.limits.fetch_bytes);
         let fetch_sessions = FetchSessions::new(platform, &options.limits);
         let requests = Pool::new(options.limits.request_bytes, options.limits.frame_bytes);
@@ -130,6 +139,7 @@ impl Service {
             platform: platform.clone(),
             options,
             access,
+            certificates,
             topic_ids: TopicIds::default(),
             groups,
             fences: Fences::default(),
@@ -162,7 +172,7 @@ impl Service {
         self.groups.stop();
     }
 
-    /// Ends, every second, what has been open for too long.
+    /// Ends, every second, what has been open for too long, and takes over what others have changed.
     pub(crate) fn expire(&self) {
         {
             let mut looked = self.looked.lock().expect("no panic while looking");
@@ -172,6 +182,9 @@ impl Service {
             *looked = self.now();
         }
         self.access.refresh();
+        if let Some(certificates) = &self.certificates {
+            certificates.look();
+        }
         match self.log.expire_clients(self.platform.clock.wall()) {
             Ok(0) | Err(_) => {}
             Ok(late) => {

@@ -10,11 +10,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::*;
-use cutwater_broker::{Broker, BrokerError, BrokerLimits, BrokerOptions, Listen, Security, TlsError, TlsFiles};
+use cutwater_broker::{
+    Broker, BrokerError, BrokerLimits, BrokerOptions, Listen, MetricsOptions, Security, TlsError, TlsFiles,
+};
 use cutwater_partition_log::{Log, LogOptions};
 use cutwater_platform::{Clock, Platform, SystemClock};
 use kafka_protocol::messages::*;
-use tls::Authority;
+use tls::{Authority, replace};
 
 /// A broker that speaks TLS on its first address and plain on its second.
 fn serve_tls(dir: &Path, files: TlsFiles, limits: BrokerLimits) -> (Broker, Log) {
@@ -211,4 +213,70 @@ fn files_that_are_of_no_use_are_named_with_what_to_do() {
         let said = error.to_string();
         assert!(said.contains(file) && said.contains(todo), "{said}");
     }
+}
+
+/// What the server shows as its certificate.
+fn shown(ca: &Authority, broker: &Broker) -> Vec<u8> {
+    let mut client = ca.client(broker.address(), None);
+    client.ask(9, MetadataRequest::default());
+    client.stream.conn.peer_certificates().expect("shown")[0].to_vec()
+}
+
+fn metric(broker: &Broker, name: &str) -> String {
+    let metrics = broker.serve_metrics("127.0.0.1:0".parse().expect("an address"), MetricsOptions::default());
+    let metrics = metrics.expect("a free port");
+    let mut connection = TcpStream::connect(metrics.address()).expect("it listens");
+    connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
+    let mut page = String::new();
+    connection.read_to_string(&mut page).expect("a page");
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.expect("it is on the page").to_string()
+}
+
+#[test]
+fn a_renewed_certificate_is_shown_to_new_connections_and_a_broken_one_changes_nothing_and_is_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let ca = Authority::new(dir.path());
+    let files = ca.server(None);
+    let (broker, log) = serve_tls(dir.path(), files.clone(), BrokerLimits::default());
+    log.create_topic("words", 1).expect("a topic");
+    let mut staying = ca.client(broker.address(), None);
+    staying.ask(9, MetadataRequest::default());
+    let first = shown(&ca, &broker);
+    let clock = SystemClock::new();
+    let until = |what: &str, reached: &dyn Fn() -> bool| {
+        for _ in 0..200 {
+            if reached() {
+                return;
+            }
+            clock.sleep(Duration::from_millis(50));
+        }
+        panic!("{what} takes too long");
+    };
+
+    let (certificate, key) = ca.issue("localhost");
+    replace(&files.certificate, &certificate);
+    // Between the two, they don't belong together: nothing is told of that unless it stays so.
+    replace(&files.key, &key);
+    until("the new certificate", &|| shown(&ca, &broker) != first);
+    let second = shown(&ca, &broker);
+    assert_eq!(metric(&broker, "cutwater_certificate_changes_total"), "1");
+    assert_eq!(metric(&broker, "cutwater_certificate_unusable"), "0");
+
+    replace(&files.key, &ca.issue("localhost").1);
+    until("being told", &|| metric(&broker, "cutwater_certificate_unusable") == "1");
+    assert_eq!(shown(&ca, &broker), second, "the pair that was in force stays");
+    replace(&files.certificate, "no certificate at all");
+    clock.sleep(Duration::from_millis(1500));
+    assert_eq!(shown(&ca, &broker), second);
+
+    let (certificate, key) = ca.issue("localhost");
+    replace(&files.key, &key);
+    replace(&files.certificate, &certificate);
+    until("the third certificate", &|| ![&first, &second].contains(&&shown(&ca, &broker)));
+    assert_eq!(metric(&broker, "cutwater_certificate_changes_total"), "2");
+    assert_eq!(metric(&broker, "cutwater_certificate_unusable"), "0");
+    // Who came in with the first one goes on.
+    let answer = staying.ask(9, produce("words", 0, -1, batch(PLAIN, &["still here"])));
+    assert_eq!(produced(&answer), (0, 0));
 }

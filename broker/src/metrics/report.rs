@@ -90,6 +90,15 @@ fn connections(page: &mut Page, service: &Service) {
     for ((listener, mechanism, cause), times) in service.access.failures.read() {
         page.sample(&[("listener", &listener), ("mechanism", mechanism), ("cause", cause)], times);
     }
+    if let Some(certificates) = &service.certificates {
+        let help = "How often a changed certificate or key was taken over.";
+        page.family("cutwater_certificate_changes_total", Kind::Counter, help);
+        page.sample(&[], certificates.taken());
+        let help =
+            "1 while the files of certificate and key hold what can't be used, and what was in force before stays.";
+        page.family("cutwater_certificate_unusable", Kind::Gauge, help);
+        page.sample(&[], u64::from(certificates.is_unusable()));
+    }
     page.family("cutwater_pool_bytes", Kind::Gauge, "Memory pools: what is in use, and how large they are.");
     for (name, pool) in [("requests", &service.requests), ("answers", &service.answers)] {
         page.sample(&[("pool", name), ("of", "used")], pool.used());

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use cutwater_partition_log::Log;
 use cutwater_platform::{Platform, Step, Task, TaskHandle};
-use rustls::ServerConfig;
 use thiserror::Error;
 
+use super::certificates::Certificates;
 use super::connection::{Reader, Writer};
 use super::listen::{Listen, ListenError};
 use super::peer::Peer;
 use super::stream::{Stream, halves};
-use super::tls::{self, TlsError};
+use super::tls::TlsError;
 use crate::access::session::Session;
 use crate::access::{Access, AccessError};
 use crate::group::coordinator::Ticker;
@@ -135,7 +135,7 @@ impl Broker {
     ) -> Result<Broker, BrokerError> {
         Broker::check(listen, &options.security)?;
         let tls = match &options.security.tls {
-            Some(from) => Some(tls::load(&*platform.files, from)?),
+            Some(from) => Some(Arc::new(Certificates::load(platform, from)?)),
             None => None,
         };
         let access = Access::open(platform, &options.security)?;
@@ -152,7 +152,7 @@ impl Broker {
             let name = Listen { address: bound, advertised: None, ..listen.clone() }.to_string().into();
             doors.push((bound, Door { listener, tls, asks: listen.sasl, name, host, port }));
         }
-        let service = Arc::new(Service::new(platform, log, options, access));
+        let service = Arc::new(Service::new(platform, log, options, access, tls));
         let rate = Rate { tokens: BURST, refilled: service.now() };
         let entrance = Arc::new(Entrance {
             service: service.clone(),
@@ -304,7 +304,7 @@ impl Entrance {
 /// One listener.
 struct Door {
     listener: TcpListener,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Arc<Certificates>>,
     /// Whether it is asked who connects.
     asks: bool,
     /// As it is written.
@@ -371,7 +371,8 @@ impl Accept {
             tracing::warn!(%from, "a connection was refused: no file descriptor is left");
             return;
         };
-        let (stream, answering) = match halves(Stream { tcp: stream, answering }, door.tls.as_ref()) {
+        let tls = door.tls.as_ref().map(|certificates| certificates.in_force());
+        let (stream, answering) = match halves(Stream { tcp: stream, answering }, tls.as_ref()) {
             Ok(halves) => halves,
             Err(error) => {
                 count(&service.counters.refused);

@@ -29,6 +29,14 @@ pub fn write(path: &Path, text: &str) -> PathBuf {
     path.to_path_buf()
 }
 
+/// Replaces a file as tools do that renew certificates.
+#[allow(dead_code, reason = "one test takes it")]
+pub fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    write(&new, text);
+    OsFiles::new().rename(&new, path).expect("renamed");
+}
+
 impl Authority {
     pub fn new(dir: &Path) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
