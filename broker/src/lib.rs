@@ -45,6 +45,7 @@ mod fetch_sessions;
 mod frames;
 mod group;
 mod metrics;
+mod pattern;
 mod pool;
 mod server;
 mod service;

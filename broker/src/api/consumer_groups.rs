@@ -18,7 +18,10 @@ use super::members::plain;
 use crate::access::acl::Operation;
 use crate::errors::{Answered, NONE, code, message, text};
 use crate::group::consumer::assign::Assignor;
-use crate::group::consumer::machine::{Beat, ConsumerGroup, JOIN, LEAVE, LEAVE_FOR_A_WHILE, Told};
+use crate::group::consumer::machine::{
+    Beat, Catalog, ConsumerGroup, JOIN, Known, LEAVE, LEAVE_FOR_A_WHILE, Member, Told,
+};
+use crate::pattern::Pattern;
 use crate::topic_ids;
 
 const NO_OPERATIONS: i32 = i32::MIN;
@@ -27,9 +30,10 @@ const CONSUMER_MEMBER: i8 = 1;
 
 pub(super) fn heartbeat(call: &Call<'_>, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse {
     let told = judge(call, &request).and_then(|beat| {
-        let log = &call.service.log;
-        let topics = |name: &str| log.topic(name).map(|topic| (topic.id, topic.partitions));
-        call.service.groups.beat(&request.group_id, beat, &topics).map_err(|error| (error, sentence(error).to_string()))
+        call.service
+            .groups
+            .beat(&request.group_id, beat, &Seen(call))
+            .map_err(|error| (error, sentence(error).to_string()))
     });
     let response =
         ConsumerGroupHeartbeatResponse::default().with_error_code(code(&told)).with_error_message(message(&told));
@@ -45,6 +49,26 @@ pub(super) fn heartbeat(call: &Call<'_>, request: ConsumerGroupHeartbeatRequest)
                 .map(|(id, _, partitions)| TopicPartitions::default().with_topic_id(id).with_partitions(partitions));
             Assignment::default().with_topic_partitions(topics.collect())
         }))
+}
+
+/// The topics as the caller may see them.
+struct Seen<'a>(&'a Call<'a>);
+
+impl Catalog for Seen<'_> {
+    fn topic(&self, name: &str) -> Option<Known> {
+        self.0.service.log.topic(name).map(|topic| (topic.id, topic.partitions))
+    }
+
+    fn version(&self) -> u64 {
+        // Both only ever rise.
+        self.0.service.log.topics_version() + self.0.service.access.version()
+    }
+
+    fn matching(&self, regex: &str) -> BTreeSet<String> {
+        let Ok(pattern) = Pattern::new(regex) else { return BTreeSet::new() };
+        let names = self.0.service.log.topics().into_iter().map(|topic| topic.name);
+        names.filter(|name| pattern.matches(name) && self.0.topic(Operation::Describe, name).is_ok()).collect()
+    }
 }
 
 /// What a client does now.
@@ -75,10 +99,6 @@ fn judge(call: &Call<'_>, request: &ConsumerGroupHeartbeatRequest) -> Answered<B
     if call.version() >= 1 && request.member_id.is_empty() {
         return invalid("the member's id is empty");
     }
-    if plain(&request.subscribed_topic_regex).is_some_and(|regex| !regex.is_empty()) {
-        let why = "this server evaluates no regular expressions: subscribe to names, or have the client match them";
-        return Err((ResponseError::InvalidRegularExpression, why.to_string()));
-    }
     if plain(&request.instance_id).is_some_and(str::is_empty) {
         return invalid("the instance id is empty");
     }
@@ -86,6 +106,10 @@ fn judge(call: &Call<'_>, request: &ConsumerGroupHeartbeatRequest) -> Answered<B
     call.group(Operation::Read, &request.group_id).map_err(denied)?;
     for topic in request.subscribed_topic_names.iter().flatten() {
         call.topic(Operation::Describe, topic).map_err(denied)?;
+    }
+    let regex = plain(&request.subscribed_topic_regex);
+    if let Some(regex) = regex {
+        Pattern::new(regex).map_err(|why| (ResponseError::InvalidRegularExpression, why))?;
     }
     match request.member_epoch {
         JOIN => {
@@ -95,8 +119,8 @@ fn judge(call: &Call<'_>, request: &ConsumerGroupHeartbeatRequest) -> Answered<B
             if request.topic_partitions.as_ref().is_none_or(|owned| !owned.is_empty()) {
                 return invalid("who joins owns nothing, and says so");
             }
-            if request.subscribed_topic_names.is_none() {
-                return invalid("who joins says its topics");
+            if request.subscribed_topic_names.is_none() && regex.is_none() {
+                return invalid("who joins says its topics, by name or by an expression");
             }
         }
         LEAVE_FOR_A_WHILE if request.instance_id.is_none() => return invalid("only a static member comes back"),
@@ -131,6 +155,7 @@ fn judge(call: &Call<'_>, request: &ConsumerGroupHeartbeatRequest) -> Answered<B
         host: format!("/{}", call.caller.address),
         rebalance: u64::try_from(request.rebalance_timeout_ms).ok().map(Duration::from_millis),
         topics: topics.map(|names| names.iter().map(|name| name.to_string()).collect()),
+        regex: regex.map(String::from),
         assignor,
         owned,
     })
@@ -172,8 +197,9 @@ pub(super) fn describe(call: &Call<'_>, request: ConsumerGroupDescribeRequest) -
     ConsumerGroupDescribeResponse::default().with_groups(groups.collect())
 }
 
+/// The names of all topics that the group's members want.
 fn subscribed(group: &ConsumerGroup) -> impl Iterator<Item = &String> {
-    group.members.values().flat_map(|member| &member.topics)
+    group.members.values().flat_map(Member::wants)
 }
 
 fn missing(response: DescribedGroup, why: String) -> DescribedGroup {
@@ -200,8 +226,8 @@ fn known(call: &Call<'_>, response: DescribedGroup, group: &ConsumerGroup) -> De
             .with_client_id(text(member.client.clone()))
             .with_client_host(text(member.host.clone()))
             .with_subscribed_topic_names(member.topics.iter().map(|name| topic_ids::name(name)).collect())
-            // As Kafka says that there is none.
-            .with_subscribed_topic_regex(Some(text("")))
+            // Kafka says with an empty one that there is none.
+            .with_subscribed_topic_regex(Some(text(member.regex.clone().unwrap_or_default())))
             .with_assignment(assignment(&member.assigned))
             .with_target_assignment(assignment(group.target.get(id).unwrap_or(&nothing)));
         if call.version() >= 1 { shown.with_member_type(CONSUMER_MEMBER) } else { shown }

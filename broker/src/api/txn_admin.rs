@@ -19,6 +19,7 @@ use super::Call;
 use super::transactions::of_client;
 use crate::access::acl::Operation;
 use crate::errors::{NONE, of_fetch, text};
+use crate::pattern::Pattern;
 use crate::topic_ids;
 
 /// Kafka's names of the states that there are here.
@@ -72,16 +73,18 @@ pub(super) fn list(call: &Call<'_>, request: ListTransactionsRequest) -> ListTra
     let now = call.service.platform.clock.wall().0;
     let asked = &request.state_filters;
     let producers = &request.producer_id_filters;
+    let pattern = request.transactional_id_pattern.as_ref().filter(|pattern| !pattern.is_empty());
+    let Ok(pattern) = pattern.map(|pattern| Pattern::new(pattern)).transpose() else {
+        return ListTransactionsResponse::default().with_error_code(ResponseError::InvalidRegularExpression.code());
+    };
     let wanted = |client: &&ClientInfo| {
         let duration = client.open_since.map_or(-1, |since| now.saturating_sub(since.0));
         call.transactional_id(Operation::Describe, &client.id).is_ok()
+            && pattern.as_ref().is_none_or(|pattern| pattern.matches(&client.id))
             && (asked.is_empty() || asked.iter().any(|asked| asked.as_str() == state(client)))
             && (producers.is_empty() || producers.contains(&ProducerId(client.producer.producer)))
             && (request.duration_filter < 0 || duration > request.duration_filter)
     };
-    if request.transactional_id_pattern.as_ref().is_some_and(|pattern| !pattern.is_empty()) {
-        return ListTransactionsResponse::default().with_error_code(ResponseError::InvalidRegularExpression.code());
-    }
     let known = |asked: &str| STATES.contains(&asked) || ELSEWHERE.contains(&asked);
     let unknown = asked.iter().filter(|asked| !known(asked)).cloned();
     let listed = call.service.log.clients();

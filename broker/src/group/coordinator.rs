@@ -102,7 +102,7 @@ impl Hosted {
             return Some(BTreeSet::new());
         }
         match &self.consumer {
-            Some(consumer) => Some(consumer.members.values().flat_map(|m| m.topics.iter().cloned()).collect()),
+            Some(consumer) => Some(consumer.members.values().flat_map(consumer::Member::wants).cloned().collect()),
             None => subscriptions::topics(&self.group),
         }
     }

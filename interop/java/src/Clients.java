@@ -303,6 +303,37 @@ final class Clients {
         Tools.contains(Tools.run("", tool, "--bootstrap-server", Check.BOOTSTRAP, "--delete", "--group", group), "successful");
     }
 
+    /** Expressions that the broker evaluates: topics that come later join the subscription; transactions are listed by one. */
+    static void patterns() throws Exception {
+        String prefix = Check.fresh("match"), group = Check.fresh("group");
+        String expression = java.util.regex.Pattern.quote(prefix + ".") + "[a-z]";
+        try (Admin admin = Admin.create(Check.with()); var p = producer();
+             var c = consumer("group.id", group, "group.protocol", "consumer", "auto.offset.reset", "earliest", "metadata.max.age.ms", 1000)) {
+            admin.createTopics(List.of(new NewTopic(prefix + ".a", 2, (short) 1), new NewTopic(prefix + ".b", 1, (short) 1),
+                new NewTopic(prefix + ".ab", 1, (short) 1), new NewTopic("not-" + prefix + ".c", 1, (short) 1))).all().get(20, TimeUnit.SECONDS);
+            c.subscribe(new SubscriptionPattern(expression));
+            Set<String> read = new TreeSet<>();
+            Check.waitFor(() -> { c.poll(Duration.ofMillis(100)); return c.assignment().size() == 3; }, 30, "what is there is assigned");
+            Check.equal(c.assignment().stream().map(TopicPartition::toString).sorted().toList(), List.of(prefix + ".a-0", prefix + ".a-1", prefix + ".b-0"), "whole names");
+            admin.createTopics(List.of(new NewTopic(prefix + ".c", 1, (short) 1))).all().get(20, TimeUnit.SECONDS);
+            Check.waitFor(() -> { c.poll(Duration.ofMillis(100)); return c.assignment().size() == 4; }, 40, "a new topic joins");
+            for (String topic : List.of("a", "b", "c", "ab")) now(p.send(new ProducerRecord<>(prefix + "." + topic, 0, null, topic)));
+            Check.waitFor(() -> { c.poll(Duration.ofMillis(100)).forEach(r -> read.add(r.value())); return read.size() == 3; }, 30, "all of them are read");
+            Check.equal(List.copyOf(read), List.of("a", "b", "c"), "and no others");
+        }
+        try (var c = consumer("group.id", Check.fresh("group"), "group.protocol", "consumer")) {
+            c.subscribe(new SubscriptionPattern("("));
+            Check.waitFor(() -> {
+                try { c.poll(Duration.ofMillis(100)); return false; } catch (InvalidRegularExpression wrong) { return true; }
+            }, 30, "what is no expression is refused");
+        }
+        try (Admin admin = Admin.create(Check.with())) {
+            for (String id : List.of("-1", "-2", "x")) try (var p = producer("transactional.id", prefix + id)) { p.initTransactions(); }
+            var listed = admin.listTransactions(new ListTransactionsOptions().filterOnTransactionalIdPattern(prefix + "-.")).all().get();
+            Check.equal(listed.stream().map(TransactionListing::transactionalId).sorted().toList(), List.of(prefix + "-1", prefix + "-2"), "transactions by pattern");
+        }
+    }
+
     private static boolean alive(List<Member> members) {
         for (Member m : members) if (m.failure != null) throw new AssertionError(m.failure);
         return true;
@@ -414,6 +445,7 @@ final class Clients {
             Check.check("group, cooperative: the same" + by, () -> groups(CooperativeStickyAssignor.class.getName()));
             Check.check("group, by KIP-848: joins and leaves in the middle; described, committed, deleted" + by, () -> groups("consumer"));
             Check.check("group, by KIP-848: a static member comes back, the broker and a member are killed, the tool describes and resets" + by, Clients::consumerGroup);
+            Check.check("group, by KIP-848: a subscription by an expression that the broker evaluates, transactions by one" + by, Clients::patterns);
             Check.check("admin: topics, partitions, configs, offsets, delete records, producers, transactions" + by, Clients::admin);
             Check.check("tools: each of Kafka's command line tools" + by, Tools::all);
             Check.check("streams: exactly_once_v2 word count and join, killed; every output once" + by, Streams::killed);

@@ -187,6 +187,14 @@ impl Log {
         self.inner.shared.lock().state.topic_list()
     }
 
+    /// A number that rises whenever a topic comes or goes, over restarts too: who remembers it needn't look at all topics again.
+    pub fn topics_version(&self) -> u64 {
+        let core = self.inner.shared.lock();
+        // Those that ever came, and those that went.
+        let (ever, now) = (core.state.topics.len() as u64, core.state.names.len() as u64);
+        ever + (ever - now)
+    }
+
     /// The topic of this name, if there is one.
     pub fn topic(&self, name: &str) -> Option<Topic> {
         let core = self.inner.shared.lock();

@@ -17,8 +17,11 @@
 //! * Whatever happened, once nothing happens any more each member has its target after a few heartbeats.
 //! * Who doesn't give up what it must within its rebalance time-out, or is silent for a session, is no member any more.
 //!
+//! A member may subscribe by an expression, too. What it matches is looked up again at the member's heartbeats when topics or rights have
+//! changed, as that member may see them, and counts like names that it said itself.
+//!
 //! Source: KIP-848; Kafka's coordinator where that leaves things open. Not here: going over from the classic protocol while members
-//! are in the group; subscriptions by regular expression.
+//! are in the group; what an expression means.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -52,6 +55,8 @@ pub(crate) struct Beat {
     pub(crate) host: String,
     pub(crate) rebalance: Option<Duration>,
     pub(crate) topics: Option<BTreeSet<String>>,
+    /// An expression over names of topics; an empty one is none any more.
+    pub(crate) regex: Option<String>,
     pub(crate) assignor: Option<Assignor>,
     /// The partitions that the member has.
     pub(crate) owned: Option<BTreeSet<TopicPartition>>,
@@ -69,8 +74,30 @@ pub(crate) struct Told {
 /// A topic's number and its partitions.
 pub(crate) type Known = (TopicId, u32);
 
-/// Finds topics by their names.
-pub(crate) type Topics<'a> = &'a dyn Fn(&str) -> Option<Known>;
+/// The topics that there are, as whoever sends the heartbeat may see them.
+pub(crate) trait Catalog {
+    /// The topic of a name.
+    fn topic(&self, name: &str) -> Option<Known>;
+
+    /// Another number whenever an expression could match others.
+    fn version(&self) -> u64 {
+        0
+    }
+
+    /// The names that an expression matches.
+    fn matching(&self, _regex: &str) -> BTreeSet<String> {
+        BTreeSet::new()
+    }
+}
+
+/// By names alone.
+impl<Find: Fn(&str) -> Option<Known>> Catalog for Find {
+    fn topic(&self, name: &str) -> Option<Known> {
+        self(name)
+    }
+}
+
+pub(crate) type Topics<'a> = &'a dyn Catalog;
 
 /// One member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +108,10 @@ pub(crate) struct Member {
     pub(crate) host: String,
     pub(crate) rebalance: Duration,
     pub(crate) topics: BTreeSet<String>,
+    pub(crate) regex: Option<String>,
+    /// What the expression matches, as of this version of the catalog; none if that has to be looked up.
+    pub(crate) matched: BTreeSet<String>,
+    pub(crate) matched_at: Option<u64>,
     pub(crate) assignor: Option<Assignor>,
     /// The target that it follows; [`LEAVE_FOR_A_WHILE`] while it is away.
     pub(crate) epoch: i32,
@@ -147,9 +178,10 @@ impl ConsumerGroup {
         }
         let id = if beat.epoch == JOIN { self.join(rules, &beat, fresh)? } else { self.find(&beat)? };
         let epoch = beat.epoch;
-        let (is_full, owned) = (beat.owned.is_some() && beat.topics.is_some(), beat.owned.clone());
+        let says_topics = beat.topics.is_some() || beat.regex.is_some();
+        let (is_full, owned) = (beat.owned.is_some() && says_topics, beat.owned.clone());
         let mut changed = self.members.get(&id).is_none_or(|member| member.epoch == JOIN && member.previous < 0);
-        changed |= self.update(&id, beat);
+        changed |= self.update(&id, beat, topics);
         changed |= self.look_at(topics);
         if changed {
             self.begin_epoch();
@@ -212,24 +244,29 @@ impl ConsumerGroup {
     }
 
     /// Takes what a member says of itself; true if the target depends on it and has to be computed anew.
-    fn update(&mut self, id: &str, beat: Beat) -> bool {
+    fn update(&mut self, id: &str, beat: Beat, topics: Topics<'_>) -> bool {
         let Some(member) = self.members.get_mut(id) else { return false };
-        let known = (member.topics.clone(), member.assignor);
-        let said = (member.rebalance, member.rack.clone(), member.client.clone(), member.host.clone());
+        let known = (member.topics.clone(), member.matched.clone(), member.assignor);
+        let said = member.says_of_itself();
         member.topics = beat.topics.unwrap_or_else(|| std::mem::take(&mut member.topics));
         member.assignor = beat.assignor.or(member.assignor);
         member.rebalance = beat.rebalance.unwrap_or(member.rebalance);
         member.rack = beat.rack.or_else(|| member.rack.take());
         (member.client, member.host) = (beat.client, beat.host);
-        self.to_keep |= said != (member.rebalance, member.rack.clone(), member.client.clone(), member.host.clone());
-        known != (member.topics.clone(), member.assignor)
+        if let Some(regex) = beat.regex.filter(|regex| member.regex.as_deref().unwrap_or_default() != regex) {
+            member.regex = Some(regex).filter(|regex| !regex.is_empty());
+            member.matched_at = None;
+        }
+        member.look_up(topics);
+        self.to_keep |= said != member.says_of_itself();
+        known != (member.topics.clone(), member.matched.clone(), member.assignor)
     }
 
     /// Looks at the topics that members want; true if some have come, gone or grown.
     fn look_at(&mut self, topics: Topics<'_>) -> bool {
-        let names: BTreeSet<&String> = self.members.values().flat_map(|member| &member.topics).collect();
+        let names: BTreeSet<&String> = self.members.values().flat_map(Member::wants).collect();
         let found: BTreeMap<String, Known> =
-            names.into_iter().filter_map(|name| Some((name.clone(), topics(name)?))).collect();
+            names.into_iter().filter_map(|name| Some((name.clone(), topics.topic(name)?))).collect();
         let changed = found != self.topics;
         self.topics = found;
         changed
@@ -240,7 +277,7 @@ impl ConsumerGroup {
         self.epoch = self.epoch.saturating_add(1);
         self.assignor = assign::elect(self.members.values().filter_map(|member| member.assignor));
         let wanted = |member: &Member| -> BTreeSet<Known> {
-            member.topics.iter().filter_map(|name| self.topics.get(name).copied()).collect()
+            member.wants().filter_map(|name| self.topics.get(name).copied()).collect()
         };
         let members: Vec<assign::Reader> = self
             .members
@@ -367,6 +404,26 @@ impl ConsumerGroup {
 }
 
 impl Member {
+    /// The topics that it wants, by name or by expression; some perhaps twice.
+    pub(crate) fn wants(&self) -> impl Iterator<Item = &String> {
+        self.topics.iter().chain(&self.matched)
+    }
+
+    fn says_of_itself(&self) -> (Duration, [Option<String>; 2], String, String) {
+        (self.rebalance, [self.rack.clone(), self.regex.clone()], self.client.clone(), self.host.clone())
+    }
+
+    /// Looks up what its expression matches, unless that is known.
+    fn look_up(&mut self, topics: Topics<'_>) {
+        // Asked first: what comes meanwhile is looked up again.
+        let version = topics.version();
+        match &self.regex {
+            None => (self.matched, self.matched_at) = (BTreeSet::new(), None),
+            Some(_) if self.matched_at == Some(version) => {}
+            Some(regex) => (self.matched, self.matched_at) = (topics.matching(regex), Some(version)),
+        }
+    }
+
     fn is_settled(&self) -> bool {
         self.complete && self.revoking.is_empty()
     }

@@ -1,6 +1,6 @@
 //! What the log keeps of a consumer group, so that epochs go on and members need nothing but their heartbeats after a restart.
 //!
-//! Bytes: version (u8, 2; 1 is a classic group's), then epoch, assignor, topics, members with what they have and what they shall
+//! Bytes: version (u8, 2, or 3 if a member subscribes by an expression; 1 is a classic group's), then epoch, assignor, topics, members with what they have and what they shall
 //! have; numbers are big-endian, every text and every list has its length in 32 bits in front. Reading allocates nothing on a
 //! length that isn't there.
 
@@ -15,10 +15,13 @@ use crate::group::stored::{Rest, put, put_len};
 
 /// A classic group's bytes begin with 1.
 const VERSION: u8 = 2;
+/// Behind its topics each member has an expression and the names that it matched.
+const WITH_EXPRESSIONS: u8 = 3;
 
 /// The bytes that are kept of a group.
 pub(crate) fn write(group: &ConsumerGroup) -> Vec<u8> {
-    let mut out = vec![VERSION];
+    let with_expressions = group.members.values().any(|member| member.regex.is_some());
+    let mut out = vec![if with_expressions { WITH_EXPRESSIONS } else { VERSION }];
     out.extend_from_slice(&group.epoch.to_be_bytes());
     out.push(u8::from(group.assignor == Assignor::Range));
     put_len(&mut out, group.topics.len());
@@ -41,6 +44,13 @@ pub(crate) fn write(group: &ConsumerGroup) -> Vec<u8> {
         put_len(&mut out, member.topics.len());
         for topic in &member.topics {
             put(&mut out, topic.as_bytes());
+        }
+        if with_expressions {
+            put(&mut out, member.regex.as_deref().unwrap_or_default().as_bytes());
+            put_len(&mut out, member.matched.len());
+            for topic in &member.matched {
+                put(&mut out, topic.as_bytes());
+            }
         }
         out.push(match member.assignor {
             None => 0,
@@ -65,9 +75,11 @@ pub(crate) fn write(group: &ConsumerGroup) -> Vec<u8> {
 /// A group as it was kept, every member's session beginning at `now`; `None` if that isn't what the bytes are.
 pub(crate) fn read(bytes: &[u8], now: Duration, session: Duration) -> Option<ConsumerGroup> {
     let (version, rest) = bytes.split_first()?;
-    if *version != VERSION {
-        return None;
-    }
+    let with_expressions = match *version {
+        VERSION => false,
+        WITH_EXPRESSIONS => true,
+        _ => return None,
+    };
     let mut rest = Rest(rest);
     let mut group = ConsumerGroup { epoch: i32::from_be_bytes(rest.array()?), ..ConsumerGroup::default() };
     let [assignor] = rest.array()?;
@@ -86,10 +98,12 @@ pub(crate) fn read(bytes: &[u8], now: Duration, session: Duration) -> Option<Con
         let (instance, rack) = (optional()?, optional()?);
         let (client, host) = (rest.text()?, rest.text()?);
         let rebalance = Duration::from_millis(u64::from_be_bytes(rest.array()?));
-        let mut topics = BTreeSet::new();
-        for _ in 0..rest.length()? {
-            topics.insert(rest.text()?);
-        }
+        let topics = names(&mut rest)?;
+        let (regex, matched) = match with_expressions {
+            true => (Some(rest.text()?).filter(|regex| !regex.is_empty()), names(&mut rest)?),
+            false => (None, BTreeSet::new()),
+        };
+        let matched = if regex.is_some() { matched } else { BTreeSet::new() };
         let [assignor] = rest.array()?;
         let assignor = match assignor {
             1 => Some(Assignor::Uniform),
@@ -115,6 +129,10 @@ pub(crate) fn read(bytes: &[u8], now: Duration, session: Duration) -> Option<Con
             host,
             rebalance,
             topics,
+            regex,
+            matched,
+            // Topics and rights may have changed meanwhile.
+            matched_at: None,
             assignor,
             epoch,
             previous,
@@ -128,6 +146,14 @@ pub(crate) fn read(bytes: &[u8], now: Duration, session: Duration) -> Option<Con
         group.members.insert(id, member);
     }
     rest.0.is_empty().then_some(group)
+}
+
+fn names(rest: &mut Rest<'_>) -> Option<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for _ in 0..rest.length()? {
+        names.insert(rest.text()?);
+    }
+    Some(names)
 }
 
 /// The least bytes of a member: eight lengths, three flags, a time, two epochs.

@@ -213,9 +213,73 @@ fn a_group_is_read_back_as_it_was_kept_and_nothing_else_is() {
     for cut in 0..bytes.len() {
         assert_eq!(stored::read(&bytes[..cut], SECOND, RULES.session), None, "cut at {cut}");
     }
-    for version in [0, 1, 3] {
+    for version in [0, 1, 3, 4] {
         assert_eq!(stored::read(&[&[version], &bytes[1..]].concat(), SECOND, RULES.session), None);
     }
+}
+
+/// Expressions are beginnings of names here.
+struct Shelf {
+    version: u64,
+    topics: Vec<(&'static str, Known)>,
+}
+
+impl Catalog for Shelf {
+    fn topic(&self, name: &str) -> Option<Known> {
+        self.topics.iter().find(|(known, _)| *known == name).map(|(_, topic)| *topic)
+    }
+
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn matching(&self, regex: &str) -> BTreeSet<String> {
+        self.topics.iter().filter(|(name, _)| name.starts_with(regex)).map(|(name, _)| name.to_string()).collect()
+    }
+}
+
+#[test]
+fn what_an_expression_matches_is_looked_up_when_topics_have_changed_and_is_kept() {
+    let mut shelf = Shelf { version: 1, topics: vec![("ta", (TopicId(0), 1)), ("u", (TopicId(1), 1))] };
+    let mut group = ConsumerGroup::after(0);
+    let beat = |group: &mut ConsumerGroup, shelf: &Shelf, beat: Beat| {
+        group.beat(SECOND, &RULES, shelf, beat, "fresh").map(|told| (told.epoch, told.assignment))
+    };
+    let by = |regex: &str| Some(regex.to_string());
+    let joined = beat(&mut group, &shelf, Beat { topics: None, regex: by("t"), ..joins("a") });
+    assert_eq!(joined, Ok((1, Some(set(&[0])))));
+    shelf.topics.push(("tb", (TopicId(2), 1)));
+    assert_eq!(beat(&mut group, &shelf, quiet("a", 1)), Ok((1, None)), "the version says that nothing has changed");
+    shelf.version = 2;
+    let both: BTreeSet<_> = [at(0, 0), at(2, 0)].into();
+    assert_eq!(beat(&mut group, &shelf, quiet("a", 1)), Ok((2, Some(both.clone()))));
+    // Kept and read back it goes on in the same epoch; a member without an expression stays without.
+    beat(&mut group, &shelf, joins("b")).expect("joined");
+    let bytes = stored::write(&group);
+    assert_eq!(bytes[0], 3);
+    let mut read = stored::read(&bytes, SECOND, RULES.session).expect("what was written");
+    assert_eq!((read.members["a"].regex.as_deref(), read.members["b"].regex.as_deref()), (Some("t"), None));
+    assert_eq!(read.members["a"].matched, names(&["ta", "tb"]));
+    for cut in 0..bytes.len() {
+        assert_eq!(stored::read(&bytes[..cut], SECOND, RULES.session), None, "cut at {cut}");
+    }
+    let epoch = read.epoch;
+    assert_eq!(
+        beat(&mut read, &shelf, Beat { owned: Some(both.clone()), ..quiet("a", 2) }).map(|told| told.0),
+        Ok(epoch)
+    );
+    assert_eq!(read.epoch, epoch, "nothing has changed");
+    // The same said again is no change; another one that matches the same is kept, and moves nobody.
+    read.to_keep = false;
+    beat(&mut read, &shelf, Beat { regex: by("t"), ..quiet("a", epoch) }).expect("the same");
+    assert!(!read.to_keep);
+    beat(&mut read, &shelf, Beat { regex: by("t"), topics: Some(names(&["ta"])), ..quiet("a", epoch) })
+        .expect("names, too");
+    assert_eq!(read.epoch, epoch + 1, "what it says of itself has changed");
+    // An empty one is none.
+    let none = beat(&mut read, &shelf, Beat { regex: by(""), ..quiet("a", epoch + 1) });
+    assert_eq!(none, Ok((epoch + 1, Some(set(&[0])))), "the other one is to be given up");
+    assert_eq!(stored::write(&read)[0], 2, "without expressions the older form will do");
 }
 
 /// All small cases: up to three readers of any of two topics, whoever had what before.
