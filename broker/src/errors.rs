@@ -46,7 +46,9 @@ pub(crate) fn of_append(error: &AppendError) -> ResponseError {
     match error {
         AppendError::UnknownPartition { .. } => ResponseError::UnknownTopicOrPartition,
         AppendError::Batch { source, .. } => of_batch(source),
-        AppendError::Sequence { source: SequenceError::OldEpoch { .. }, .. } => ResponseError::InvalidProducerEpoch,
+        AppendError::Sequence {
+            source: SequenceError::OldEpoch { .. } | SequenceError::EpochToCome { .. }, ..
+        } => ResponseError::InvalidProducerEpoch,
         AppendError::Sequence { source: SequenceError::OutOfOrder { .. }, .. } => {
             ResponseError::OutOfOrderSequenceNumber
         }
@@ -64,6 +66,8 @@ fn of_batch(error: &BatchError) -> ResponseError {
     match error {
         BatchError::TooLarge { .. } => ResponseError::MessageTooLarge,
         BatchError::Crc { .. } | BatchError::Short { .. } => ResponseError::CorruptMessage,
+        // There were formats 0 and 1; the others are no batch at all.
+        BatchError::Magic { found } if !(0..2).contains(found) => ResponseError::CorruptMessage,
         BatchError::Codec { .. } => ResponseError::UnsupportedCompressionType,
         _ => ResponseError::InvalidRecord,
     }

@@ -168,3 +168,33 @@ fn a_batch_larger_than_its_topic_allows_is_refused_whole_and_one_that_just_fits_
     assert_eq!(produced(&client.ask(9, produce("small", 0, -1, fits))), (0, 0), "nothing was written before");
     assert_eq!(produced(&client.ask(9, produce("plain", 0, -1, larger))).0, 0);
 }
+
+#[test]
+fn settings_are_shown_with_the_kinds_that_kafka_has_for_them() {
+    let served = serve();
+    let mut client = served.client();
+    assert_eq!(create(&mut client, "t", &[]).0, 0);
+    let mut kinds = |kind: i8, name: &str, setting: &str| {
+        let resource = DescribeConfigsResource::default()
+            .with_resource_type(kind)
+            .with_resource_name(word(name))
+            .with_configuration_keys(Some(vec![word(setting)]));
+        client.ask(4, DescribeConfigsRequest::default().with_resources(vec![resource])).results[0].configs[0]
+            .config_type
+    };
+    const TOPIC: i8 = 2;
+    const SERVER: i8 = 4;
+    for (kind, name, setting, expected) in [
+        (TOPIC, "t", "segment.bytes", 3),
+        (TOPIC, "t", "max.message.bytes", 3),
+        (TOPIC, "t", "retention.ms", 5),
+        (TOPIC, "t", "min.cleanable.dirty.ratio", 6),
+        (TOPIC, "t", "cleanup.policy", 7),
+        (SERVER, "1", "num.partitions", 3),
+        (SERVER, "1", "log.retention.check.interval.ms", 5),
+    ] {
+        assert_eq!(kinds(kind, name, setting), expected, "{setting}");
+    }
+    let (code, _) = create(&mut client, "wide", &[("segment.bytes", "2147483648")]);
+    assert_eq!(code, ResponseError::InvalidConfig.code(), "32 bits are what it has");
+}

@@ -301,6 +301,23 @@ fn an_operator_sees_transactions_and_producers_and_can_abort() {
 }
 
 #[test]
+fn a_batch_in_an_epoch_that_nobody_was_given_is_refused_for_its_epoch() {
+    let served = serve();
+    served.log.create_topic("words", 1).expect("a topic");
+    let mut client = served.client();
+    let me = init(&mut client, 4, None).expect("given");
+    let mut to_come = me;
+    to_come.epoch += 1;
+    for version in [10, 12] {
+        let refused = send(&mut client, version, to_come, 0, "from the future");
+        assert_eq!(refused, ResponseError::InvalidProducerEpoch.code(), "version {version}");
+    }
+    add(&mut client, 3, me, &["words"]);
+    assert_eq!(send(&mut client, 10, to_come, 0, "nor in a transaction"), ResponseError::InvalidProducerEpoch.code());
+    assert_eq!(send(&mut client, 10, me, 0, "mine"), 0);
+}
+
+#[test]
 fn a_time_out_that_no_transaction_may_have_is_refused() {
     let served = serve();
     let mut client = served.client();

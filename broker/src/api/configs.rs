@@ -34,13 +34,21 @@ const DEFAULT: i8 = 5;
 /// Kinds of values, as clients show them.
 const BOOLEAN: i8 = 1;
 const STRING: i8 = 2;
+const INT: i8 = 3;
 const LONG: i8 = 5;
+const DOUBLE: i8 = 6;
 const LIST: i8 = 7;
 
 /// What a value may be.
 #[derive(Clone, Copy)]
 enum Kind {
-    Number { from: i64 },
+    Number {
+        from: i64,
+    },
+    /// One of 32 bits.
+    Int {
+        from: i32,
+    },
     Ratio,
     Flag,
     OneOf(&'static [&'static str]),
@@ -55,16 +63,16 @@ const SETTINGS: &[(&str, &str, Kind)] = &[
     ("file.delete.delay.ms", "0", Kind::Number { from: 0 }),
     ("flush.messages", "1", Kind::Number { from: 1 }),
     ("flush.ms", "0", Kind::Number { from: 0 }),
-    ("index.interval.bytes", "4096", Kind::Number { from: 0 }),
+    ("index.interval.bytes", "4096", Kind::Int { from: 0 }),
     ("max.compaction.lag.ms", "9223372036854775807", Kind::Number { from: 1 }),
-    ("max.message.bytes", "8388608", Kind::Number { from: 0 }),
+    ("max.message.bytes", "8388608", Kind::Int { from: 0 }),
     ("message.timestamp.type", "CreateTime", Kind::OneOf(&["CreateTime"])),
     ("min.cleanable.dirty.ratio", "0.5", Kind::Ratio),
     ("min.compaction.lag.ms", "0", Kind::Number { from: 0 }),
-    ("min.insync.replicas", "1", Kind::Number { from: 1 }),
+    ("min.insync.replicas", "1", Kind::Int { from: 1 }),
     ("retention.bytes", "-1", Kind::Number { from: -1 }),
     ("retention.ms", "-1", Kind::Number { from: -1 }),
-    ("segment.bytes", "268435456", Kind::Number { from: 14 }),
+    ("segment.bytes", "268435456", Kind::Int { from: 14 }),
     ("segment.ms", "9223372036854775807", Kind::Number { from: 1 }),
     ("unclean.leader.election.enable", "false", Kind::Flag),
 ];
@@ -76,6 +84,7 @@ pub(super) fn check(name: &str, value: &str) -> Result<(), (ResponseError, Strin
     let (_, _, kind) = known.ok_or_else(|| invalid(format!("there is no setting \"{name}\"")))?;
     let fits = match kind {
         Kind::Number { from } => value.parse::<i64>().is_ok_and(|number| number >= *from),
+        Kind::Int { from } => value.parse::<i32>().is_ok_and(|number| number >= *from),
         Kind::Ratio => value.parse::<f64>().is_ok_and(|ratio| (0.0..=1.0).contains(&ratio)),
         Kind::Flag => ["true", "false"].contains(&value),
         Kind::OneOf(words) => words.contains(&value),
@@ -164,8 +173,10 @@ fn of_topic_settings(call: &Call<'_>, topic: &str, synonyms: bool) -> Vec<Descri
     let all = SETTINGS.iter().zip(effective(call, topic)).map(|((name, default, kind), (_, value, source))| {
         let kind = match kind {
             Kind::Number { .. } => LONG,
+            Kind::Int { .. } => INT,
             Kind::Flag => BOOLEAN,
-            Kind::Ratio | Kind::OneOf(_) => STRING,
+            Kind::Ratio => DOUBLE,
+            Kind::OneOf(_) => STRING,
             Kind::AllOf(_) => LIST,
         };
         let synonym = |value: String, source: i8| {
@@ -184,14 +195,14 @@ fn of_server(call: &Call<'_>) -> Vec<DescribeConfigsResourceResult> {
     let limits = call.service.log.limits();
     [
         ("auto.create.topics.enable", options.auto_create_topics.to_string(), BOOLEAN),
-        ("broker.id", NODE.0.to_string(), LONG),
-        ("default.replication.factor", "1".to_string(), LONG),
+        ("broker.id", NODE.0.to_string(), INT),
+        ("default.replication.factor", "1".to_string(), INT),
         ("log.cleaner.dedupe.buffer.size", limits.compaction_map_bytes.to_string(), LONG),
         ("log.retention.check.interval.ms", limits.janitor_every.as_millis().to_string(), LONG),
-        ("group.initial.rebalance.delay.ms", options.group_initial_delay.as_millis().to_string(), LONG),
-        ("message.max.bytes", limits.batch_bytes_max.to_string(), LONG),
-        ("num.partitions", options.default_partitions.to_string(), LONG),
-        ("transaction.max.timeout.ms", options.limits.transaction_timeout.as_millis().to_string(), LONG),
+        ("group.initial.rebalance.delay.ms", options.group_initial_delay.as_millis().to_string(), INT),
+        ("message.max.bytes", limits.batch_bytes_max.to_string(), INT),
+        ("num.partitions", options.default_partitions.to_string(), INT),
+        ("transaction.max.timeout.ms", options.limits.transaction_timeout.as_millis().to_string(), INT),
     ]
     .into_iter()
     .map(|(name, value, kind)| one(name, value, DEFAULT, kind).with_read_only(true))

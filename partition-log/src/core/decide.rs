@@ -152,8 +152,11 @@ impl State {
                     let source = SequenceError::OldEpoch { found: epoch, known: client.epoch };
                     return Err(AppendError::Sequence { at, source });
                 }
-                let may = implicit && epoch == client.epoch;
-                (may && live.is_none()).then(|| Entry::ClientTxn { producer, wall, partitions: vec![at] })
+                if epoch > client.epoch {
+                    let source = SequenceError::EpochToCome { found: epoch, known: client.epoch };
+                    return Err(AppendError::Sequence { at, source });
+                }
+                (implicit && live.is_none()).then(|| Entry::ClientTxn { producer, wall, partitions: vec![at] })
             }
         };
         if begin.is_some() {

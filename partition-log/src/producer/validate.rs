@@ -26,6 +26,14 @@ pub enum SequenceError {
         /// The newest known epoch.
         known: i16,
     },
+    /// Nobody was ever given this epoch (Kafka's `INVALID_PRODUCER_EPOCH` as well).
+    #[error("producer epoch {found} was given to nobody: {known} is the newest; initialise the producer anew")]
+    EpochToCome {
+        /// The epoch of the batch.
+        found: i16,
+        /// The newest known epoch.
+        known: i16,
+    },
     /// A batch is missing before this one (Kafka's `OUT_OF_ORDER_SEQUENCE_NUMBER`).
     #[error("sequence {found} doesn't follow: {expected} was expected; an earlier batch is missing or was lost")]
     OutOfOrder {
