@@ -84,6 +84,23 @@ fn numbers(files: &Arc<dyn Files>, dir: &Path) -> Result<Vec<u64>, OpenError> {
     Ok(numbers)
 }
 
+/// Removes what writers that were cut off have left beside the images. Only for whoever holds the log's lock: then nobody is preparing
+/// anything. It is in nobody's way, so that a removal which fails is told and no more.
+pub(crate) fn sweep(platform: &Platform, log_dir: &Path) -> Result<(), IoError> {
+    let (files, dir) = (&platform.files, log_dir.join(DIR));
+    for entry in files.read_dir(&dir).at("list", &dir)? {
+        if !entry.name.ends_with(".tmp") || entry.is_dir {
+            continue;
+        }
+        let path = dir.join(&entry.name);
+        match files.remove_file(&path) {
+            Ok(()) => platform.crash.reach("log.leftover-removed"),
+            Err(error) => tracing::warn!(path = %path.display(), %error, "a file that nobody needs can't be removed"),
+        }
+    }
+    Ok(())
+}
+
 /// Reads the newest image's bytes; `None` when there is none.
 pub(crate) fn newest(files: &Arc<dyn Files>, log_dir: &Path) -> Result<Option<(PathBuf, Vec<u8>)>, OpenError> {
     let dir = log_dir.join(DIR);

@@ -155,6 +155,8 @@ fn recover(platform: &Platform, dir: &Path, limits: &LogLimits) -> Result<Parts,
     let (file_bytes, extend_bytes) = (limits.wal_file_bytes, limits.wal_extend_bytes);
     let ring = Ring::start(files.clone(), &wal_dir, found.slots, header, file_bytes, extend_bytes)?;
     platform.crash.reach("log.generation-started");
+    // Behind everything that could refuse to open: until then what is there stays as it was found.
+    base_image::sweep(platform, dir)?;
     if is_new {
         // Before the first frame: from here on a missing write-ahead file is noticed.
         let image = BaseImage { generation: header.generation, position: header.start, state: &state.image() };
