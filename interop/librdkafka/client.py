@@ -4,7 +4,7 @@ import threading
 import time
 
 import confluent_kafka
-from checks import AGAINST, BOOTSTRAP, broker, check, equal, fresh, run, stored_as
+from checks import BOOTSTRAP, broker, check, equal, fresh, run, stored_as
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -76,6 +76,24 @@ def codecs():
         equal([r[1] for r in reports.records], range(500), "offsets of the reports")
         equal(read(t, partitions=1)[0], sent, f"records under {codec}")
         stored_as(codec, t)
+
+
+@check("produce versions: as a broker of 0.10 and later delivered and stored compressed; as an older one refused, and told so")
+def versions():
+    for fallback in ("0.8.0", "0.9.0", "0.10.0", "0.11.0", "2.0.0"):
+        t, reports = topic(f"version-{fallback}", 1), Delivered()
+        # Below 0.10 it doesn't ask what the broker has, and sends message sets, which no broker of Kafka 4 takes either.
+        p = Producer({"bootstrap.servers": BOOTSTRAP, "log_level": 0, "compression.type": "gzip", "message.timeout.ms": 3_000, "linger.ms": 50,
+                      "api.version.request": False, "broker.version.fallback": fallback, "error_cb": lambda _: None})
+        for i in range(30):
+            p.produce(t, b"value %06d " % i * 20, partition=0, on_delivery=reports)
+        assert p.flush(20) == 0, "a record that nothing was said of"
+        if fallback in ("0.8.0", "0.9.0"):
+            assert len(reports.errors) == 30 and not reports.records, (fallback, reports.records[:3])
+            equal(read(t, partitions=1)[0], [], f"what was written as to {fallback}")
+        else:
+            equal([r[1] for r in reports.records], range(30), f"reports as to {fallback}")
+            stored_as("gzip", t)
 
 
 @check("timestamps: the offset of a time, the first and the last offset")

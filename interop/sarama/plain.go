@@ -41,6 +41,43 @@ func codecs() {
 	}
 }
 
+// versions: Produce 3 to the newest that sarama has, as its users' settings choose them. Older ones send message sets, which no broker of
+// Kafka 4 takes either: what must not happen is that such a producer waits for ever, or believes that something was written.
+func versions() {
+	for _, version := range []sarama.KafkaVersion{sarama.V0_11_0_0, sarama.V1_0_0_0, sarama.V2_0_0_0, sarama.V2_1_0_0, sarama.V2_8_0_0, sarama.V4_0_0_0} {
+		t, expected := topic("version", 1), []record{}
+		c := config(version)
+		c.Producer.Return.Successes, c.Producer.Compression = true, sarama.CompressionLZ4
+		p, err := sarama.NewSyncProducer(bootstrap, c)
+		must(err, "a producer as "+version.String())
+		for i := range 20 {
+			value := strings.Repeat(fmt.Sprintf("value %06d ", i), 20)
+			_, at, err := p.SendMessage(&sarama.ProducerMessage{Topic: t, Value: sarama.StringEncoder(value)})
+			must(err, "send as "+version.String())
+			expected = append(expected, record{at, "", value})
+		}
+		p.Close()
+		equal(stored(t, 0), []string{"lz4"}, "codecs stored as "+version.String())
+		equal(read(t, 0, true), expected, "as "+version.String())
+	}
+	for _, version := range []sarama.KafkaVersion{sarama.V0_8_2_0, sarama.V0_9_0_0, sarama.V0_10_2_0} {
+		t := topic("version", 1)
+		c := config(version)
+		c.Producer.Return.Successes, c.ApiVersionsRequest = true, false
+		c.Metadata.Retry.Max, c.Producer.Retry.Max, c.Net.ReadTimeout = 1, 1, 5*time.Second
+		began := time.Now()
+		p, err := sarama.NewSyncProducer(bootstrap, c)
+		if err == nil {
+			_, _, err = p.SendMessage(&sarama.ProducerMessage{Topic: t, Value: sarama.StringEncoder("a message set")})
+			p.Close()
+		}
+		if took := time.Since(began); err == nil || took > 10*time.Second {
+			panic(fmt.Sprintf("as %s: %v after %s", version, err, took))
+		}
+		equal(values(t, 0, false), []string{}, "what a producer as "+version.String()+" has written")
+	}
+}
+
 func killedBroker() {
 	t := topic("killed", partitions)
 	c := config(sarama.V2_8_0_0)
