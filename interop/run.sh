@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Has other people's Kafka clients work against the broker: `interop/run.sh NAME|all [--bin PATH] [--against kafka] [--full] [--short] [--keep]`.
 #
-#   NAME           a directory here with a `run`: sarama, librdkafka, kafka_python, aiokafka, kafkajs, java, security, metrics, rdkafka_rust, differential
+#   NAME           a directory here with a `run`: sarama, librdkafka, kafka_python, aiokafka, kafkajs, java, security, metrics, rdkafka_rust, differential,
+#                  chaos, dump_log
 #   --bin          the `cutwater` to run; else $CUTWATER_BIN, else one is built for release
 #   --against      `kafka` runs the same against Apache Kafka itself, one KRaft node: a mistake of the script shows there too
 #   --full         the long forms (10,000 transactions and the like)
@@ -22,17 +23,17 @@ while [ $# -gt 0 ]; do
     --full) INTEROP_FULL=1; shift ;;
     --short) export INTEROP_SKIP='kill -9|kill of the broker|deaths of the broker|broker killed|the broker and a member are killed|many:|steps:|with eager'; shift ;;
     --keep) keep=1; shift ;;
-    -*) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    -*) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     *) [ -z "$name" ] || { echo "one name at a time, or all" >&2; exit 2; }; name=$1; shift ;;
   esac
 done
-[ "$name" = all ] || [ -x "$here/$name/run" ] || { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ "$name" = all ] || [ -x "$here/$name/run" ] || { sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 export INTEROP_CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/cutwater-interop"
 mkdir -p "$INTEROP_CACHE"
 if [ "$INTEROP_AGAINST" = kafka ]; then "$here/lib/jars" || exit $?; fi
 export INTEROP_KAFKA_CLASSPATH="$INTEROP_CACHE/kafka.classpath"
-if [ -z "${CUTWATER_BIN:-}" ] && { [ "$INTEROP_AGAINST" = cutwater ] || [ "$name" = differential ]; }; then
+if [ -z "${CUTWATER_BIN:-}" ] && [ "$name" != dump_log ] && { [ "$INTEROP_AGAINST" = cutwater ] || [ "$name" = differential ]; }; then
   (cd "$here/.." && cargo build --release --quiet -p cutwater-cli)
   export CUTWATER_BIN="${CARGO_TARGET_DIR:-$here/../target}/release/cutwater"
 fi
@@ -43,7 +44,7 @@ one() {
   work=$(mktemp -d)
   printf -- '--- %s against %s\n' "$1" "$INTEROP_AGAINST"
   export INTEROP_STATE="$work" INTEROP_BROKER="python3 $here/lib/broker.py" INTEROP_STORED="python3 $here/lib/stored.py"
-  if [ "$1" != differential ] && [ "$1" != chaos ]; then
+  if [ "$1" != differential ] && [ "$1" != chaos ] && [ "$1" != dump_log ]; then
     INTEROP_BOOTSTRAP=$($INTEROP_BROKER start) || return 1
     export INTEROP_BOOTSTRAP
   fi
