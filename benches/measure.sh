@@ -41,7 +41,7 @@ cold_build() {
 for part in keyed_count recovery log log_job_log reopen latency unaligned; do
   if wanted "$part"; then measured "$part" bench "$part"; fi
 done
-if wanted paired; then measured paired bench keyed_count -- --paired 21 --records 20000000; fi
+if wanted paired; then measured paired bench keyed_count -- --paired 9 --records 150000000; fi
 if wanted recovery_10m; then measured recovery_10m bench recovery -- --keys 10000000 --kills 5; fi
 if wanted codec; then measured codec cargo run --quiet --release --manifest-path benches/rivals/Cargo.toml -p cutwater-rivals-codec; fi
 if wanted flink; then

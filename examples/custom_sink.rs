@@ -146,8 +146,7 @@ impl CommitGroup for Folder {
     fn commit(&self, handles: &[Vec<u8>]) -> Result<Committed, SinkError> {
         let Inner { files, dir, attempt } = &*self.0;
         let own = attempt.load(Ordering::SeqCst);
-        let lost =
-            |handle: &str| SinkError::Fatal { what: handle.to_string(), reason: "this output is lost".to_string() };
+        let lost = |handle: &str| SinkError::fatal(handle, "this output is lost");
         let handles: Vec<_> = handles.iter().map(|handle| String::from_utf8_lossy(handle)).collect();
         let parts = handles.iter().map(|handle| parse(handle).ok_or_else(|| lost(handle)));
         let parts: Vec<(u64, u64, &str)> = parts.collect::<Result<_, _>>()?;
@@ -213,10 +212,9 @@ impl CommitGroup for Folder {
 
 /// A folder that isn't there any more was renamed away by a newer attempt.
 fn failed(error: Error) -> SinkError {
-    let what = "folder".to_string();
     match error.kind() {
-        ErrorKind::NotFound => SinkError::Fenced { what },
-        _ => SinkError::Failed { what, reason: error.to_string() },
+        ErrorKind::NotFound => SinkError::fenced("folder"),
+        _ => SinkError::failed("folder", error),
     }
 }
 

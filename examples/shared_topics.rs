@@ -12,7 +12,6 @@
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use cutwater::Flags;
 use cutwater::connectors::generator::generate;
 use cutwater::prelude::*;
 

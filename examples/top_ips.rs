@@ -16,7 +16,6 @@ use clap::Parser;
 use cutwater::connectors::collection::collect;
 use cutwater::connectors::{stdin, text};
 use cutwater::prelude::*;
-use cutwater::{Flags, Promise};
 
 #[cfg(feature = "mimalloc")]
 cutwater::mimalloc!();

@@ -10,7 +10,6 @@ use clap::Parser;
 use cutwater::connectors::print::print_with;
 use cutwater::connectors::text;
 use cutwater::prelude::*;
-use cutwater::{Flags, Promise};
 
 #[derive(Parser)]
 struct Args {

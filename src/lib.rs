@@ -61,6 +61,9 @@ pub mod prelude;
 
 pub use face::{BrokerFlags, Exit, Flags, Packing, Promise, main, main_from, main_named, run, run_with};
 
+#[doc(inline)]
+pub use cutwater_engine::worker::{check_upgrade, explain};
+
 /// The README's program compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

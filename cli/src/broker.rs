@@ -28,7 +28,7 @@ pub(crate) struct BrokerArguments {
     #[command(subcommand)]
     command: Option<BrokerCommand>,
     /// The log's directory; created if it isn't there.
-    #[arg(long, value_name = "DIR", env = "CUTWATER_DATA", required = true)]
+    #[arg(long, alias = "dir", value_name = "DIR", env = "CUTWATER_DATA", required = true)]
     data: Option<PathBuf>,
     /// Where to listen, once or several times: [plain://|tls://|sasl-tls://|sasl://]ADDRESS[=HOST:PORT]. Port 0 takes a free one; HOST:PORT is what
     /// clients are told to connect to, if not the address. What other machines can reach must have TLS and authentication. The

@@ -30,7 +30,7 @@ enum UserCommand {
         #[arg(long, value_name = "FILE")]
         password_file: Option<PathBuf>,
     },
-    /// Remove a user. Connections that are open stay open.
+    /// Remove a user. Its connections end at their next request.
     Remove {
         /// The user's name.
         name: String,

@@ -97,7 +97,7 @@ impl World {
         command.args(["--tls-cert", &self.path("server.pem"), "--tls-key", &self.path("server.key")]);
         command
             .args(["--data", &self.path("broker")])
-            .env("CUTWATER_LOG", "error")
+            .env("RUST_LOG", "error")
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         let mut child = command.spawn().expect("the broker starts");

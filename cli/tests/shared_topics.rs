@@ -119,7 +119,7 @@ fn broker_that_dies(dir: &Path, address: &str, at: &str) -> Kept {
         command
             .args(["broker", "--take-over", "--listen", &address, "--data"])
             .arg(&dir)
-            .env("CUTWATER_LOG", "error")
+            .env("RUST_LOG", "error")
             .env(CRASH_AT, at);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the broker starts");
         let mut line = String::new();

@@ -152,7 +152,7 @@ pub struct Snapshots {
     pub compression: Compression,
     /// Where checkpoints come more often than this, large state files are written past the system's cache, which costs the least CPU.
     /// Otherwise they go through it and stay there for as long as it has room, so that a restore after a panic or a `kill -9`
-    /// doesn't wait for the disk. `Duration::MAX` for always past it, zero for never (decision 0090).
+    /// doesn't wait for the disk. `Duration::MAX` for always past it, zero for never (decision 0091).
     pub past_cache_below: Duration,
     /// A checkpoint that isn't complete after this time is declined: nothing is lost, and the next one covers its output. What it
     /// waited for is said, and kept in the history.
@@ -350,16 +350,41 @@ impl Default for Limits {
             sweep_words: 512,
             state_bytes: 8 << 30,
         };
-        limits.assert_consistent();
+        assert_eq!(limits.check(), Ok(()));
         limits
     }
 }
 
 impl Limits {
-    /// Panics unless the relations between the limits hold.
-    pub fn assert_consistent(&self) {
-        assert!(self.batch_records > 0 && self.batches_per_step > 0 && self.sweep_words > 0, "limits must be above 0");
+    /// What contradicts what, and what to say instead.
+    ///
+    /// # Errors
+    /// The first contradiction, in words.
+    ///
+    /// ```
+    /// use cutwater_engine::config::Limits;
+    /// assert_eq!(Limits::default().check(), Ok(()));
+    /// let narrow = Limits { batch_records: 1_000, channel_records: 1_500, ..Limits::default() };
+    /// assert!(narrow.check().unwrap_err().starts_with("a channel takes 1500 records, but must take two batches of 1000"));
+    /// ```
+    pub fn check(&self) -> Result<(), String> {
+        let Limits { batch_records, channel_records, batches_per_step, sweep_words, state_bytes } = *self;
+        let above_0 = [
+            ("batch_records", batch_records),
+            ("batches_per_step", batches_per_step),
+            ("sweep_words", sweep_words),
+            ("state_bytes", state_bytes),
+        ];
+        if let Some((name, _)) = above_0.into_iter().find(|(_, value)| *value == 0) {
+            return Err(format!("the limit {name} must be above 0"));
+        }
         // A sender must be able to have a batch under way while the next one is filled, or it would stop after each.
-        assert!(self.channel_records >= 2 * self.batch_records, "a channel must take two batches");
+        if channel_records / 2 < batch_records {
+            return Err(format!(
+                "a channel takes {channel_records} records, but must take two batches of {batch_records}; raise \
+                 channel_records, or lower batch_records"
+            ));
+        }
+        Ok(())
     }
 }

@@ -158,6 +158,28 @@ pub enum SinkError {
     },
 }
 
+impl SinkError {
+    /// A newer attempt has taken over `what`.
+    pub fn fenced(what: impl Into<String>) -> SinkError {
+        SinkError::Fenced { what: what.into() }
+    }
+
+    /// `what` can't prepare this checkpoint's output, because of `reason`.
+    pub fn declined(what: impl Into<String>, reason: impl ToString) -> SinkError {
+        SinkError::Declined { what: what.into(), reason: reason.to_string() }
+    }
+
+    /// `what` failed, and a restart may cure it.
+    pub fn failed(what: impl Into<String>, reason: impl ToString) -> SinkError {
+        SinkError::Failed { what: what.into(), reason: reason.to_string() }
+    }
+
+    /// Going on would lose output of `what`: the run ends.
+    pub fn fatal(what: impl Into<String>, reason: impl ToString) -> SinkError {
+        SinkError::Fatal { what: what.into(), reason: reason.to_string() }
+    }
+}
+
 /// An operator could not go on. Ends the attempt.
 #[derive(Debug, Error)]
 pub enum OperatorError {

@@ -21,7 +21,7 @@
 //! |---|---|---|
 //! | words | [`id`], [`time`], [`element`], [`config`], [`error`] | everything below |
 //! | decisions | [`barrier`], [`exchange`], [`checkpoint`], [`recovery`], [`graph`] | clock, thread, file, timely |
-//! | edges | [`source`], [`operator`], [`state`], [`snapshot`], [`sink`], [`observe`] | timely |
+//! | edges | [`source`], [`operator`], [`state`], [`snapshot`], `in_flight`, [`sink`], [`observe`] | timely |
 //! | wiring | [`worker`] | - |
 //!
 //! Whoever writes a connector reads [`source`] and [`sink`]; whoever writes an operator reads [`operator`]; whoever hunts a bug

@@ -2,10 +2,11 @@
 
 mod memory;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cutwater_engine::config::{Guarantee, Options, Snapshots};
+use cutwater_engine::config::{Guarantee, Limits, Options, Snapshots};
 use cutwater_engine::error::{BuildError, RunError};
 use cutwater_engine::graph::{Job, Untimed};
 use cutwater_engine::observe::{CheckpointPhase, CheckpointRecord, CheckpointState, Control, Phase, Stage};
@@ -191,6 +192,15 @@ fn settings_that_contradict_each_other_are_refused_with_what_to_change() {
     ] {
         let error = run(job(&log, 10, FAST), &options(dir.path(), 1, snapshots), &Control::new());
         let error = error.expect_err("a contradiction");
+        assert!(matches!(&error, RunError::Options(found) if found.contains(text)), "{error}");
+    }
+    let fitting = options(dir.path(), 1, default);
+    let narrow = Limits { channel_records: Limits::default().batch_records, ..Limits::default() };
+    for (options, text) in [
+        (Options { limits: narrow, ..fitting.clone() }, "raise channel_records, or lower batch_records"),
+        (Options { dir: PathBuf::new(), ..fitting }, "no data directory is given"),
+    ] {
+        let error = run(job(&log, 10, FAST), &options, &Control::new()).expect_err("a contradiction");
         assert!(matches!(&error, RunError::Options(found) if found.contains(text)), "{error}");
     }
 }

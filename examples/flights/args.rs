@@ -48,8 +48,8 @@ pub(crate) struct Args {
     /// Kill the running job this many times with SIGKILL: half at named crash points, half at record counts
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) kills: usize,
-    /// Of those kills, the ones at record counts stop the job instead (SIGSTOP); the next start takes over, and then the stopped one is
-    /// let go on (SIGCONT): it must have been refused
+    /// Of those kills, the ones at record counts stop the job instead (SIGSTOP): the next start finds the log held, and must kill the
+    /// stopped process before it takes its place
     #[arg(long, requires = "kills")]
     pub(crate) zombies: bool,
     /// Write what came of the kills to this file: counts, seed, commit, date

@@ -96,7 +96,7 @@ where
             },
         );
         let counted = records.into_iter().zip(numbers).map(|((key, record), n)| M::with(&record, (key, *n))).collect();
-        counts.check_limit(self.limit).map_err(|e| OperatorError::Failed(e.to_string()))?;
+        counts.check_limit(self.limit)?;
         cx.emit(0, counted);
         Ok(Flow::Done)
     }

@@ -78,7 +78,7 @@ impl<K: Data + CanonicalKey + StateKey, R: Data> Operator for AtEnd<K, R> {
         cx.counters().absorbed += records.len() as u64;
         let mut counts = self.counts.borrow_mut();
         counts.visit(&records, |(key, _)| key, || 0, |_, count| *count += 1);
-        counts.check_limit(self.limit).map_err(|e| OperatorError::Failed(e.to_string()))?;
+        counts.check_limit(self.limit)?;
         Ok(Flow::Done)
     }
 

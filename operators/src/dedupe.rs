@@ -176,7 +176,7 @@ impl<K: Data + CanonicalKey + StateKey, T: Data> Operator for Seen<K, T> {
             firsts.push((time, record));
         }
         seen.expire(self.time.watermark(), 2 * taken);
-        seen.check_limit(self.limit).map_err(|e| OperatorError::Failed(e.to_string()))?;
+        seen.check_limit(self.limit)?;
         let counters = cx.counters();
         counters.passed += firsts.len() as u64;
         counters.late += late;

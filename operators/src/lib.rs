@@ -5,7 +5,7 @@
 //!
 //! | operator | on | state | what a barrier does to it |
 //! |---|---|---|---|
-//! | [`map`], [`filter`], [`inspect`] | any stream | none | nothing; neighbours become one operator |
+//! | [`map`], [`filter`], [`filter_map`], [`inspect`] | any stream | none | nothing; neighbours become one operator |
 //! | [`fused`](mod@fused) | any stream | none | nothing |
 //! | [`flat_map`] | any stream | the iterator under way | waits until its rows are out |
 //! | [`try_map`] | any stream | none | cuts both outputs at the same place |
@@ -53,6 +53,7 @@ pub mod count;
 pub mod count_at_end;
 pub mod dedupe;
 pub mod filter;
+pub mod filter_map;
 pub mod flat_map;
 mod floors;
 pub mod fork;

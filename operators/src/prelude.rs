@@ -6,6 +6,7 @@ pub use crate::count::Count;
 pub use crate::count_at_end::CountAtEnd;
 pub use crate::dedupe::Dedupe;
 pub use crate::filter::Filter;
+pub use crate::filter_map::FilterMap;
 pub use crate::flat_map::FlatMap;
 pub use crate::fork::Fork;
 pub use crate::fused::Fuse;

@@ -104,7 +104,7 @@ where
                 values.push(value.clone());
             },
         );
-        reduced.check_limit(self.limit).map_err(|e| OperatorError::Failed(e.to_string()))?;
+        reduced.check_limit(self.limit)?;
         cx.emit(0, records.into_iter().zip(values).map(|((key, record), v)| M::with(&record, (key, v))).collect());
         Ok(Flow::Done)
     }

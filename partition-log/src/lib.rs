@@ -14,9 +14,14 @@
 //!                          +--------------+         +----------+
 //! ```
 //!
-//! Reading order: [`batch`] (the bytes), `core` (the state machine: judge, apply), `wal` (frames, files, the writer,
-//! replay), `accept` (one lock, one queue), `view` (what may be seen), [`segment`] and `segments`, `materialise`,
-//! `recover`, [`embedded`] (the handles).
+//! | | modules, in reading order |
+//! |---|---|
+//! | words | [`topic`], [`offset`], [`owner`], [`client`], [`group`], `producer`, [`config`], [`error`], [`status`] |
+//! | bytes | [`batch`] (Kafka's record batches), `codec` (numbers and texts of our own files), `base_image` |
+//! | decisions | `core` (the state machine: judge, apply), `policy`, `room` (what a full disk refuses) |
+//! | the path of a write | `accept` (one lock, one queue), `wal` (frames, files, the writer, replay), `held` and `reserve` (while the disk is full), `view` (what may be seen), `materialise`, [`segment`] and `segments`, `spares` (memory used again) |
+//! | start and upkeep | `recover`, `lock`, `janitor`, `retention`, `compact`, [`meter`] |
+//! | handles | [`embedded`] in this process; [`remote`], the same for a process behind a broker |
 //!
 //! What it promises:
 //!
@@ -36,7 +41,7 @@
 //! Beside all that a janitor (`janitor`) keeps the log from growing for ever: `retention`, `compact`, on what `policy` reads out of
 //! a topic's settings.
 //!
-//! What it deliberately doesn't do: replication (one machine; the same API has a Kafka twin).
+//! What it deliberately doesn't do: replication: one machine.
 
 #![forbid(unsafe_code)]
 

@@ -148,6 +148,18 @@ fn the_two_commands_of_the_readme_are_run_by_the_ci_as_they_stand_there() {
 
 /// What stands between quotes after `reach(`, and what the tables in the docs have a row for.
 #[test]
+fn every_decision_stands_in_the_index() {
+    let index = std::fs::read_to_string(root().join("docs/decisions/README.md")).expect("an index");
+    let files = std::fs::read_dir(root().join("docs/decisions")).expect("readable");
+    let mut missing: Vec<String> = files
+        .map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned())
+        .filter(|name| name != "README.md" && !index.contains(&format!("]({name}) ")))
+        .collect();
+    missing.sort_unstable();
+    assert!(missing.is_empty(), "docs/decisions/README.md lacks {missing:?}");
+}
+
+#[test]
 fn every_crash_point_in_the_code_has_a_row_in_the_docs_and_every_row_a_point() {
     // What belongs to tests has points of its own.
     let code: String = ["engine", "partition-log", "sources-sinks", "broker", "."]

@@ -26,6 +26,7 @@ use super::migrate::{AnyMigrations, Older, OtherValues, SchemaVersion};
 use super::schema::{schema_fingerprint, trace};
 use super::table::Table;
 use crate::checkpoint::StateFileKind;
+use crate::error::OperatorError;
 use crate::exchange::CanonicalKey;
 use crate::snapshot::{StateFileReader, StateName, write_entry};
 
@@ -82,6 +83,12 @@ pub struct StateTooLarge {
     pub bytes: usize,
     /// The limit.
     pub limit: usize,
+}
+
+impl From<StateTooLarge> for OperatorError {
+    fn from(error: StateTooLarge) -> OperatorError {
+        OperatorError::Failed(error.to_string())
+    }
 }
 
 /// The last estimate of heap bytes per entry, and the number of entries it was made at.

@@ -5,7 +5,7 @@
 //!   restarts   how often a run may start again
 //!   recover    what happens before any worker runs
 //!   restore_from  beginning from a savepoint
-//!   worker     one worker thread of one attempt
+//!   thread     one worker thread of one attempt
 //!   outlook    what a start would find, without one
 //!   program    what a built job keeps, for the upgrade check
 //!   restore    what a worker gets back          build      recorded graph -> timely operators

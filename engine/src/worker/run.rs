@@ -491,8 +491,12 @@ impl<'a> Run<'a> {
 
 fn check(options: &Options) -> Result<(), RunError> {
     let refuse = |text: &str| Err(RunError::Options(text.to_string()));
-    options.limits.assert_consistent();
+    options.limits.check().map_err(RunError::Options)?;
     match options.guarantee {
+        _ if options.dir.as_os_str().is_empty() => refuse(
+            "no data directory is given: log and checkpoints would lie about in the current one; say Options::dir, or \".\" if \
+             that is what you want",
+        ),
         _ if options.workers == 0 => refuse("a job needs a worker at least; say workers = 1 or more"),
         _ if options.workers > 1024 => refuse("at most 1024 workers are supported"),
         Guarantee::AtMostOnce if options.restore.is_some() => {

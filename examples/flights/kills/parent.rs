@@ -83,7 +83,10 @@ pub(crate) fn run(args: &Args, dir: &Path, records: usize) -> Result<(String, Su
     let between = tally.between_prepare_and_commit;
     talk.say(format_args!("{} kills landed, {between} of them between prepare and commit", strikes.len()))?;
     if args.zombies {
-        talk.say(format_args!("{} stopped processes were let go on, and none came back", tally.zombies))?;
+        talk.say(format_args!(
+            "{} processes were stopped, and each was killed by the one that took its place",
+            tally.zombies
+        ))?;
     }
     let (kills, zombies, elapsed) = (strikes.len(), tally.zombies, since.elapsed());
     Ok((report, Summary { kills, between_prepare_and_commit: between, zombies, elapsed }))

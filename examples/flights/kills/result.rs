@@ -14,7 +14,7 @@ pub(crate) struct Summary {
     pub(crate) kills: usize,
     /// Of those, the ones between prepare and commit.
     pub(crate) between_prepare_and_commit: usize,
-    /// Processes that were stopped, overtaken, and let go on.
+    /// Processes that were stopped, and killed by the one that took their place before they could go on.
     pub(crate) zombies: usize,
     /// From the first start to the last end.
     pub(crate) elapsed: Duration,
@@ -37,7 +37,7 @@ pub(crate) fn write(path: &Path, args: &Args, rows: usize, summary: &Summary) ->
          rows read                        {rows:>8}\n\
          kills landed                     {kills:>8}\n\
          between prepare and commit       {between_prepare_and_commit:>8}\n\
-         stopped, overtaken, let go on    {zombies:>8}\n\
+         stopped, killed by successor     {zombies:>8}\n\
          rows lost, repeated or changed   {:>8}\n\
          seconds                          {:>8.1}\n",
         args.kills,

@@ -42,7 +42,7 @@ impl<K: CanonicalKey + StateKey, M: TimeMode> Declare<K, M> {
     ///
     /// # Panics
     /// If the name can't be that of a state, or is taken; as for every state. Names are the function's own: another
-    /// operator may have the same. Order and names must stay as they are for a restore.
+    /// operator may have the same. A restore finds a state by its name, so names must stay.
     pub fn value<V: StateValue>(&mut self, name: &str) -> ValueOf<K, V> {
         ValueOf(self.declare(name, |name| State::new(name, 1)))
     }

@@ -215,7 +215,7 @@ where
                 self.open.entry(pane).or_default().push(scoped.key);
             }
         }
-        state.check_limit(self.state_limit).map_err(|e| OperatorError::Failed(e.to_string()))?;
+        state.check_limit(self.state_limit)?;
         cx.counters().absorbed += absorbed;
         cx.counters().late += late;
         if self.with_late {

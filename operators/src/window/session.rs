@@ -274,7 +274,7 @@ where
                 self.due.entry(first_end).or_default().push(key);
             }
         }
-        state.check_limit(self.state_limit).map_err(|e| OperatorError::Failed(e.to_string()))?;
+        state.check_limit(self.state_limit)?;
         cx.counters().absorbed += absorbed;
         cx.counters().late += late;
         if self.with_late {

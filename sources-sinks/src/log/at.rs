@@ -122,7 +122,7 @@ impl At {
     pub(crate) fn producer(&self, claimed: Option<&OwnerAt>, sink: &str) -> Result<ProducerAt, SinkError> {
         match self {
             At::Here(log) => {
-                let producer = log.producer().map_err(|e| fatal_of(sink, e))?;
+                let producer = log.producer().map_err(|e| SinkError::fatal(sink, e))?;
                 Ok(ProducerAt::Here(producer, Tickets::default()))
             }
             At::Broker(log) => {
@@ -153,7 +153,7 @@ impl TopicTrouble {
 
     pub(crate) fn of_sink(&self, sink: &str) -> SinkError {
         match self {
-            TopicTrouble::Here(error) => fatal_of(sink, error),
+            TopicTrouble::Here(error) => SinkError::fatal(sink, error),
             TopicTrouble::Broker(error) => from_remote(sink, error),
         }
     }
@@ -305,21 +305,13 @@ pub(crate) enum ProducerAt {
     Broker(RemoteProducer),
 }
 
-fn fatal_of(what: &str, reason: impl ToString) -> SinkError {
-    SinkError::Fatal { what: what.to_string(), reason: reason.to_string() }
-}
-
-fn failed_of(what: &str, reason: impl ToString) -> SinkError {
-    SinkError::Failed { what: what.to_string(), reason: reason.to_string() }
-}
-
 /// What a broker's answer, or its silence, means to a sink or a commit group.
 pub(crate) fn from_remote(what: &str, error: &RemoteError) -> SinkError {
     match error.refusal().map(|refusal| refusal.why) {
         Some(Why::Fenced) => fenced(),
-        Some(Why::TooLarge) => SinkError::Declined { what: what.to_string(), reason: error.to_string() },
-        _ if error.may_pass() => failed_of(what, error),
-        _ => fatal_of(what, error),
+        Some(Why::TooLarge) => SinkError::declined(what, error),
+        _ if error.may_pass() => SinkError::failed(what, error),
+        _ => SinkError::fatal(what, error),
     }
 }
 
@@ -339,25 +331,25 @@ pub(crate) fn from_append(sink: &str, error: AppendError) -> SinkError {
     match error {
         AppendError::Fenced(_) => fenced(),
         // Somebody aborted it by hand; its records come again from the last checkpoint.
-        AppendError::NoTransaction { .. } => failed_of(sink, error),
+        AppendError::NoTransaction { .. } => SinkError::failed(sink, error),
         // Too large, no such partition, a log that is down: the same again at the next attempt.
-        other => fatal_of(sink, other),
+        other => SinkError::fatal(sink, other),
     }
 }
 
 fn from_txn(what: &str, error: TxnError) -> SinkError {
     match error {
         TxnError::Fenced(_) => fenced(),
-        other => fatal_of(what, other),
+        other => SinkError::fatal(what, other),
     }
 }
 
 fn from_prepare(sink: &str, error: PrepareError) -> SinkError {
     match error {
         PrepareError::Fenced(_) => fenced(),
-        PrepareError::NotOpen { .. } | PrepareError::Incomplete { .. } => failed_of(sink, error),
-        PrepareError::TooLarge { .. } => SinkError::Declined { what: sink.to_string(), reason: error.to_string() },
-        other => fatal_of(sink, other),
+        PrepareError::NotOpen { .. } | PrepareError::Incomplete { .. } => SinkError::failed(sink, error),
+        PrepareError::TooLarge { .. } => SinkError::declined(sink, error),
+        other => SinkError::fatal(sink, other),
     }
 }
 

@@ -186,16 +186,16 @@ fn decode_handle(handle: &[u8]) -> Result<TxnId, SinkError> {
 }
 
 pub(crate) fn fenced() -> SinkError {
-    SinkError::Fenced { what: NAME.to_string() }
+    SinkError::fenced(NAME)
 }
 
 pub(crate) fn failed(reason: impl ToString) -> SinkError {
-    SinkError::Failed { what: NAME.to_string(), reason: reason.to_string() }
+    SinkError::failed(NAME, reason)
 }
 
 /// A log that is down stays down in this process, so an attempt that is started again would meet the same.
 pub(crate) fn fatal(reason: impl ToString) -> SinkError {
-    SinkError::Fatal { what: NAME.to_string(), reason: reason.to_string() }
+    SinkError::fatal(NAME, reason)
 }
 
 #[cfg(test)]

@@ -137,7 +137,7 @@ impl<T, V: FillRecord<T>, K: KeyOf<T>> LogWriter<T, V, K> {
     fn put(&mut self, item: &T, event_ms: Option<i64>, wall_ms: i64) -> Result<(), SinkError> {
         let record = &mut self.record;
         record.clear();
-        self.value.fill(item, record).map_err(|e| fatal(&self.sink, e))?;
+        self.value.fill(item, record).map_err(|e| SinkError::fatal(&self.sink, e))?;
         self.key.put_key(item, record);
         let partitions = self.open.len() as u32;
         let partition = match (&self.choose, record.key_bytes()) {
@@ -147,14 +147,14 @@ impl<T, V: FillRecord<T>, K: KeyOf<T>> LogWriter<T, V, K> {
         };
         let Some(batch) = self.open.get_mut(partition as usize) else {
             let reason = format!("partition_by chose partition {partition}, the topic has {partitions}");
-            return Err(fatal(&self.sink, reason));
+            return Err(SinkError::fatal(&self.sink, reason));
         };
         let time = event_ms.or(record.timestamp_ms).unwrap_or(wall_ms);
         let before = batch.encoded_len_estimate();
         if push(batch, time, record).is_err() {
             // It doesn't fit beside the others; alone it must.
             self.out.append(partition, batch)?;
-            push(batch, time, record).map_err(|e| fatal(&self.sink, e))?;
+            push(batch, time, record).map_err(|e| SinkError::fatal(&self.sink, e))?;
         }
         let now = batch.encoded_len_estimate();
         self.buffered += now.saturating_sub(before);
@@ -285,7 +285,7 @@ impl Out {
         match &mut self.mode {
             // What follows the last barrier would never be committed (I-6).
             Mode::Transactions { txn: Some(txn), .. } => {
-                Err(failed(&self.sink, format!("{} records came behind the last barrier", txn.records())))
+                Err(SinkError::failed(&self.sink, format!("{} records came behind the last barrier", txn.records())))
             }
             Mode::Transactions { .. } => Ok(()),
             Mode::Direct(ProducerAt::Here(_, tickets)) => all_answered(&self.sink, std::mem::take(tickets)),
@@ -329,12 +329,4 @@ fn settle(unanswered: &mut Tickets, answered: &mut u64, sink: &str) -> Result<()
         *answered += records;
     }
     Ok(())
-}
-
-fn fatal(sink: &str, reason: impl ToString) -> SinkError {
-    SinkError::Fatal { what: sink.to_string(), reason: reason.to_string() }
-}
-
-fn failed(sink: &str, reason: impl ToString) -> SinkError {
-    SinkError::Failed { what: sink.to_string(), reason: reason.to_string() }
 }
