@@ -152,7 +152,7 @@ pub struct Snapshots {
     pub compression: Compression,
     /// Where checkpoints come more often than this, large state files are written past the system's cache, which costs the least CPU.
     /// Otherwise they go through it and stay there for as long as it has room, so that a restore after a panic or a `kill -9`
-    /// doesn't wait for the disk. `Duration::MAX` for always past it, zero for never (decision 0091).
+    /// doesn't wait for the disk. `Duration::MAX` for always past it, zero for never (decision 0092).
     pub past_cache_below: Duration,
     /// A checkpoint that isn't complete after this time is declined: nothing is lost, and the next one covers its output. What it
     /// waited for is said, and kept in the history.
