@@ -72,6 +72,7 @@ fn what_is_read_can_be_chosen() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test looks at the real file system")]
 fn what_isnt_there_is_told_and_nothing_is_made() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("log");

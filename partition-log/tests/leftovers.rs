@@ -5,7 +5,6 @@ mod log_support;
 use std::path::{Path, PathBuf};
 
 use cutwater_partition_log::{Isolation, Log};
-use cutwater_platform::Files;
 use cutwater_testkit::{LossPolicy, SimPlatform};
 use log_support::{DIR, batch, open, read};
 
