@@ -4,8 +4,8 @@
 //! Deletion and creation are repeated until they are surely done, whatever strikes meanwhile. What must hold of the lives of the
 //! topic is in [`judge`].
 //!
-//! The producers connect to the broker directly: a request that the network holds back names the topic by its name, and may
-//! reach the next one of that name. That is so in Kafka as well, until Produce by id.
+//! Producers, and who deletes and commits positions, connect to the broker directly: a request that the network holds back names the
+//! topic by its name, and may reach the next one of that name. That is so in Kafka as well, but for what names topics by id.
 
 pub(crate) mod judge;
 
@@ -214,7 +214,9 @@ impl Party<'_> {
 
     /// Writes one batch after the other, each until it is acknowledged, into whatever topic has the name.
     pub(crate) fn write(mut self) {
-        let Some(producer_id) = wire::producer_id(self.address, || self.stage.is_given_up()) else { return };
+        let Some(producer_id) = wire::producer_id(self.address, || self.stage.is_given_up()) else {
+            return;
+        };
         let process = PROCESS + self.partition as u16;
         let (mut number, mut sequence) = (0, 0);
         while !self.stage.is_over() {
