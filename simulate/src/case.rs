@@ -17,13 +17,16 @@ pub enum End {
     /// The process is stopped in the middle of what it does, as by SIGSTOP; another one takes over, and the old one comes back while that
     /// runs or when it is over. It must find itself fenced, and nothing it does may show.
     Stop,
+    /// The disk is full for a while, and the life goes on: the job waits for room. What ends the life is the next strike.
+    Full,
 }
 
 /// The names of the ends, in the form of a case as text.
-const ENDS: [(&str, End); 13] = [
+const ENDS: [(&str, End); 14] = [
     ("kill", End::Kill),
     ("panic", End::Panic),
     ("stop", End::Stop),
+    ("full", End::Full),
     ("all-lost", End::PowerOff(LossPolicy::AllLost)),
     ("none-lost", End::PowerOff(LossPolicy::NoneLost)),
     ("random", End::PowerOff(LossPolicy::Random)),
@@ -38,8 +41,8 @@ const ENDS: [(&str, End); 13] = [
 
 impl End {
     /// Every end.
-    pub const ALL: [End; 13] = {
-        let mut ends = [End::Kill; 13];
+    pub const ALL: [End; 14] = {
+        let mut ends = [End::Kill; 14];
         let mut i = 0;
         while i < ends.len() {
             ends[i] = ENDS[i].1;
@@ -89,14 +92,38 @@ impl Strike {
 pub struct Case {
     /// Decides the order of everything, the number of workers, the sizes of batches and what a disk loses.
     pub seed: u64,
-    /// One per life that is struck.
+    /// One per life that is struck; those that a life goes on after ([`End::Full`]) stand before the one that ends it.
     pub strikes: Vec<Strike>,
+}
+
+/// What strikes a life.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Struck {
+    /// What it goes on after.
+    pub(crate) full: Vec<Strike>,
+    /// What ends or stops it.
+    pub(crate) end: Option<Strike>,
 }
 
 impl Case {
     /// A seed without a strike.
     pub fn of(seed: u64) -> Case {
         Case { seed, strikes: vec![] }
+    }
+
+    /// What strikes each life, in their order; the last one isn't ended by anything.
+    pub(crate) fn by_life(&self) -> Vec<Struck> {
+        let mut lives = vec![Struck::default()];
+        for strike in &self.strikes {
+            let life = lives.last_mut().expect("one at least");
+            if strike.end == End::Full {
+                life.full.push(strike.clone());
+            } else {
+                life.end = Some(strike.clone());
+                lives.push(Struck::default());
+            }
+        }
+        lives
     }
 
     /// This case with one more strike.
@@ -135,9 +162,9 @@ impl FromStr for Case {
             let (nth, end) = rest.split_once(':')?;
             let (_, end) = ENDS.iter().find(|(name, _)| *name == end)?;
             let nth = nth.parse().ok().filter(|nth| *nth > 0)?;
-            // A life is stopped between steps of the disk, and ends at what it does in a turn.
+            // A life is stopped, and a disk filled, between its steps; and what a life ends at is something that it does in a turn.
             let fits = match point {
-                Strike::DISK => *end != End::Stop,
+                Strike::DISK => !matches!(end, End::Stop | End::Full),
                 Strike::TURN => *end == End::Stop,
                 _ => true,
             };

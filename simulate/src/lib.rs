@@ -45,6 +45,7 @@ pub mod simulation;
 
 mod baton;
 mod beside;
+mod full;
 mod life;
 mod schedule;
 mod settings;

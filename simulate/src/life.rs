@@ -16,6 +16,7 @@ use cutwater_testkit::{LossPolicy, SimDisk, SimPlatform, Strike as Struck};
 
 use crate::beside::{Ended, Side, live_beside};
 use crate::case::{Case, End, Strike};
+use crate::full::{arm_full, make_room};
 use crate::settings::{arm, decline, options};
 
 /// What describes a job.
@@ -55,6 +56,8 @@ pub(crate) struct Lived {
     pub(crate) declined: u64,
     /// Lives that were overtaken and told so.
     pub(crate) fenced: u64,
+    /// How often a job waited for room on its disk.
+    pub(crate) pauses: u64,
     /// What happened, in words.
     pub(crate) story: String,
 }
@@ -67,17 +70,22 @@ pub(crate) fn live(setup: &Setup, case: &Case) -> Result<Lived, String> {
     let mut random = SplitMix::new(case.seed);
     let mut machine = SimPlatform::on(setup.disk.fork(), random.next()).with_scheduler();
     let mut account = Account::new(case);
+    let by_life = case.by_life();
+    let ends: Vec<Strike> = by_life.iter().filter_map(|struck| struck.end.clone()).collect();
     let mut life = 0;
     while life < LIVES_MAX {
-        let strikes = case.strikes.get(life..).unwrap_or_default();
+        let strikes = ends.get(life..).unwrap_or_default();
         let stops = strikes.iter().take_while(|strike| strike.end == End::Stop).count();
+        make_room(machine.disk());
         let (sides, choices) = if stops > 0 {
             let chain = &strikes[..strikes.len().min(stops + 1)];
+            // Their disk doesn't fill up: each would wait for a moment of the other's.
             let beside = live_beside(setup, machine, chain, &mut random);
             let beside = beside.map_err(|e| format!("{}life {life}: {e}", account.story))?;
             (beside.lives, beside.trace)
         } else {
-            (vec![live_alone(setup, machine, strikes.first(), &mut random)], 0)
+            let full = by_life.get(life).map(|struck| struck.full.as_slice()).unwrap_or_default();
+            (vec![live_alone(setup, machine, strikes.first(), full, &mut random)], 0)
         };
         let newest = sides.last().expect("one life at least").machine.clone();
         let off = newest.disk().is_off();
@@ -101,10 +109,17 @@ pub(crate) fn live(setup: &Setup, case: &Case) -> Result<Lived, String> {
 }
 
 /// A life that has its machine for itself.
-fn live_alone(setup: &Setup, machine: SimPlatform, strike: Option<&Strike>, random: &mut SplitMix) -> Side {
+fn live_alone(
+    setup: &Setup,
+    machine: SimPlatform,
+    strike: Option<&Strike>,
+    full: &[Strike],
+    random: &mut SplitMix,
+) -> Side {
     let mut options = options(setup, &machine, random, strike);
     arm(&machine, strike);
     decline(&machine, random, &mut options);
+    full.iter().for_each(|strike| arm_full(&machine, strike, random, &mut options));
     setup.mistakes.iter().for_each(|mistake| machine.crashes().plant(mistake));
     let before = machine.crashes().reached();
     let struck_before = machine.crashes().struck().len();
@@ -163,6 +178,7 @@ struct Account {
     turns: u64,
     declined: u64,
     fenced: u64,
+    pauses: u64,
     trace: u64,
     story: String,
 }
@@ -170,7 +186,7 @@ struct Account {
 impl Account {
     fn new(case: &Case) -> Account {
         let story = format!("case {case}\n");
-        Account { struck: vec![], reached: vec![], turns: 0, declined: 0, fenced: 0, trace: 0, story }
+        Account { struck: vec![], reached: vec![], turns: 0, declined: 0, fenced: 0, pauses: 0, trace: 0, story }
     }
 
     /// The steps of a machine's disk, and who went on when.
@@ -200,7 +216,13 @@ impl Account {
         self.struck.extend(strike.cloned());
         let ended = match ended {
             Ended::Run(result) => match result.as_ref() {
-                Ok(_) => "finished".to_string(),
+                Ok(report) => {
+                    self.pauses += u64::from(report.pauses);
+                    match report.pauses {
+                        0 => "finished".to_string(),
+                        n => format!("finished, after {n} pauses of {:?} in all", report.paused),
+                    }
+                }
                 Err(error) => {
                     self.fenced += u64::from(matches!(error, RunError::Fenced));
                     error.to_string()
@@ -216,14 +238,14 @@ impl Account {
     }
 
     fn lived(self, machine: SimPlatform) -> Lived {
-        let Account { struck, reached, turns, declined, fenced, trace, story } = self;
-        Lived { machine, struck, reached, trace, turns, declined, fenced, story }
+        let Account { struck, reached, turns, declined, fenced, pauses, trace, story } = self;
+        Lived { machine, struck, reached, trace, turns, declined, fenced, pauses, story }
     }
 }
 
 fn next_life(machine: &SimPlatform, end: End) -> SimPlatform {
     match end {
-        End::Kill | End::Panic | End::Stop => machine.kill(),
+        End::Kill | End::Panic | End::Stop | End::Full => machine.kill(),
         End::PowerOff(policy) => machine.restart(policy),
     }
 }
@@ -231,6 +253,7 @@ fn next_life(machine: &SimPlatform, end: End) -> SimPlatform {
 /// The machine on which output is read: one that has lost everything that wasn't durable, for a job that has finished has
 /// promised all of it.
 pub(crate) fn machine_to_read(machine: &SimPlatform) -> SimPlatform {
+    make_room(machine.disk());
     machine.restart(LossPolicy::AllLost)
 }
 

@@ -80,6 +80,19 @@ pub(crate) fn with_stops(mut case: Case, known: &Reached) -> Case {
     case
 }
 
+/// This case with one or two lives on a disk that is full for a while, all from its seed.
+pub(crate) fn with_full(mut case: Case, known: &Reached) -> Case {
+    let mut random = SplitMix::new(case.seed ^ 0xF011_0D15_C0F0_11ED);
+    let points: Vec<_> = known.iter().collect();
+    for _ in 0..1 + u64::from(random.below(3) == 0) {
+        let at = random.below(case.strikes.len() as u64 + 1) as usize;
+        let (point, count) = points[random.below(points.len() as u64) as usize];
+        let strike = Strike { point: (*point).to_string(), nth: 1 + random.below(*count), end: End::Full };
+        case.strikes.insert(at, strike);
+    }
+    case
+}
+
 /// Every point of a first life, struck alone.
 pub(crate) fn alone(seed: u64, first: &Reached) -> Vec<Case> {
     let mut cases = vec![];

@@ -22,7 +22,7 @@ pub(crate) fn arm(machine: &SimPlatform, strike: Option<&Strike>) {
             machine.disk().crash_at_step(machine.disk().steps() + *nth);
         }
         Some(Strike { point, nth, end: End::Panic }) => machine.crashes().arm(point, *nth, CrashAction::Panic),
-        Some(Strike { end: End::Stop, .. }) => unreachable!("lives that are stopped have others beside them"),
+        Some(Strike { end: End::Stop | End::Full, .. }) => unreachable!("no end of a life that is alone"),
         Some(Strike { point, nth, .. }) => machine.power_off_at(point, *nth),
     }
 }

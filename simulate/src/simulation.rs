@@ -276,6 +276,7 @@ impl Judge<'_> {
                 self.simulated.lives += lived.reached.len() as u64;
                 self.simulated.turns += lived.turns;
                 self.simulated.fenced += lived.fenced;
+                self.simulated.pauses += lived.pauses;
                 for strike in &lived.struck {
                     *self.simulated.struck.entry((strike.point.clone(), strike.end)).or_default() += 1;
                 }
@@ -401,6 +402,8 @@ pub struct Simulated {
     pub turns: u64,
     /// Lives that were overtaken and told so.
     pub fenced: u64,
+    /// How often the job waited for room on its disk.
+    pub pauses: u64,
     /// How often each crash point was reached.
     pub reached: BTreeMap<&'static str, u64>,
     /// How often a life ended at each point, by each end.

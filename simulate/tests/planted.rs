@@ -8,7 +8,7 @@ use cutwater_simulate::campaign::Campaign;
 use cutwater_simulate::{Case, End};
 
 /// The mistake, and within how many seeds it must be found.
-const MISTAKES: [(&str, u64); 12] = [
+const MISTAKES: [(&str, u64); 13] = [
     ("snapshot.not-synced", 60),
     ("manifest.not-synced", 200),
     ("barrier.one-output", 5),
@@ -20,6 +20,7 @@ const MISTAKES: [(&str, u64); 12] = [
     ("credit.not-returned", 5),
     ("restore.in-flight-lost", 60),
     ("log.segments-not-synced", 20),
+    ("pause.sealed-forgotten", 60),
     // Each of the two alone is made good by the other.
     ("store.attempt-not-checked+log.attempt-not-checked", 60),
 ];
@@ -39,9 +40,10 @@ fn every_planted_mistake_is_found_within_its_seeds_and_its_case_fails_again() {
             // Or stopped in the middle of a commit, and back when another life runs.
             let stopped = [("group.commit-sent", 2), ("coordinator.all-reported", 2), ("sink.prepared", 3)]
                 [(seed / 2) as usize % 3];
-            let killed = match mistake.ends_with("attempt-not-checked") {
-                true => Case::of(seed).and(stopped.0, stopped.1, End::Stop),
-                false => killed,
+            let killed = match mistake {
+                "pause.sealed-forgotten" => Case::of(seed).and("coordinator.published", 1 + seed % 4, End::Full),
+                _ if mistake.ends_with("attempt-not-checked") => Case::of(seed).and(stopped.0, stopped.1, End::Stop),
+                _ => killed,
             };
             let case = if seed % 2 == 0 { campaign.case(seed) } else { killed };
             campaign.one(&case).err().map(|story| (seed, case, story))

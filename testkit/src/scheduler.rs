@@ -178,6 +178,26 @@ impl Scheduler {
         drop(tasks);
     }
 
+    /// Steps a task that is ready or has waited long enough, for whoever lets time pass outside of turns; false if there was none.
+    pub fn step_due(&self) -> bool {
+        let now = self.shared.clock.monotonic();
+        let task = {
+            let mut state = self.state();
+            let is_due = |t: &Waiting| t.stepped.is_ready() || t.due.is_some_and(|at| at <= now);
+            let due: Vec<usize> = (0..state.tasks.len()).filter(|i| is_due(&state.tasks[*i])).collect();
+            if due.is_empty() {
+                return false;
+            }
+            let drawn = state.random.below(due.len() as u64) as usize;
+            let task = state.tasks.remove(due[drawn]).expect("it is there");
+            state.mix(8, task.number);
+            state.turns += 1;
+            task
+        };
+        self.step(task);
+        true
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -151,7 +151,9 @@ pub(crate) fn make(nodes: Vec<Node>, parts: &Parts, setup: &OperatorSetup) -> Re
 
 /// The splits this worker reads, each where it stood; a split that is new begins at its beginning.
 fn splits_here(parts: &Parts, source: OperatorId) -> Result<Vec<SplitState>, Failure> {
-    let restored = match parts.platform.crash.is_planted("source.positions-lost") {
+    let crash = &parts.platform.crash;
+    let after_a_pause = parts.progress.was_paused() && crash.is_planted("pause.sealed-forgotten");
+    let restored = match crash.is_planted("source.positions-lost") || after_a_pause {
         true => vec![],
         false => parts.restore.splits(source)?,
     };

@@ -116,11 +116,7 @@ pub(crate) fn recover(
                 aborted,
             }
         }
-        Resolution::Resume(resume) => {
-            let forgets = platform.crash.is_planted("recovery.not-committed-again")
-                || progress.was_paused() && platform.crash.is_planted("pause.sealed-forgotten");
-            Recovered { upgrade, ..go_on(platform, store, owner, found, resume, groups, forgets)? }
-        }
+        Resolution::Resume(resume) => Recovered { upgrade, ..go_on(platform, store, owner, found, resume, groups)? },
         Resolution::Finished { manifest } => {
             let (manifest, published) = found.manifests.get(&manifest).expect("resolved from it");
             let kept = Kept::of(manifest, published.manifest_checksum(), true, clock.monotonic());
@@ -205,7 +201,6 @@ impl ProgramHere<'_> {
     }
 }
 
-/// With `forgets`, a mistake that was planted, it commits nothing again.
 fn go_on(
     platform: &Platform,
     store: Arc<dyn CheckpointStore>,
@@ -213,7 +208,6 @@ fn go_on(
     found: Found,
     resume: Resume,
     groups: &Groups,
-    forgets: bool,
 ) -> Result<Recovered, Failure> {
     let point = |name: ManifestName| {
         let (_, published) = found.manifests.get(&name).expect("resolved from it");
@@ -242,7 +236,7 @@ fn go_on(
         let handles = |group: &str| {
             manifest.committables().filter(|c| c.group == group).map(|c| c.handle.clone()).collect::<Vec<_>>()
         };
-        let committed = match forgets {
+        let committed = match platform.crash.is_planted("recovery.not-committed-again") {
             true => Default::default(),
             false => commit(groups, handles, &groups.marks(manifest))?,
         };

@@ -23,7 +23,7 @@ use cutwater_platform::SplitMix;
 use crate::case::Case;
 use crate::life::{Setup, live, machine_to_read};
 use crate::output::Output;
-use crate::schedule::{Reached, drawn, with_stops};
+use crate::schedule::{Reached, drawn, with_full, with_stops};
 use crate::{DATA_DIR, SimulationError};
 
 pub use page::page;
@@ -38,11 +38,14 @@ const WORKERS: [usize; 4] = [1, 2, 3, 5];
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "campaign", derive(clap::ValueEnum))]
 pub enum Kind {
-    /// Everything: lives that are struck; in every fourth case or so some that are stopped and overtaken, too.
+    /// Everything: lives that are struck; in every fourth case or so some that are stopped and overtaken, too, and in every fourth a disk that
+    /// is full for a while.
     #[default]
     All,
     /// Cases with lives that are stopped and overtaken, alone.
     Stopped,
+    /// Cases in which the disk is full for a while, alone.
+    Full,
 }
 
 /// One input of the campaign's job on a disk, and what must come out of it.
@@ -71,6 +74,8 @@ pub struct One {
     pub declined: u64,
     /// Lives that were overtaken and told so.
     pub fenced: u64,
+    /// How often a job waited for room on its disk.
+    pub pauses: u64,
     /// A hash of everything that happened.
     pub trace: u64,
     /// How often each point was reached.
@@ -132,11 +137,13 @@ impl Campaign {
     pub fn case(&self, seed: u64) -> Case {
         let prepared = self.prepared(seed);
         let case = drawn(seed, &prepared.known, prepared.steps);
-        // Another stream again: what a seed was before there were kinds, three of four still are.
+        // Another stream again: what a seed was before there were kinds, two of four still are.
         let drawn = SplitMix::new(seed ^ 0xA110_F7E3).below(4);
         match self.kind {
-            Kind::All if drawn != 0 => case,
+            Kind::All if drawn > 1 => case,
+            Kind::All if drawn == 1 => with_full(case, &prepared.known),
             Kind::All | Kind::Stopped => with_stops(case, &prepared.known),
+            Kind::Full => with_full(case, &prepared.known),
         }
     }
 
@@ -163,6 +170,7 @@ impl Campaign {
             turns: lived.turns,
             declined: lived.declined,
             fenced: lived.fenced,
+            pauses: lived.pauses,
             trace: lived.trace,
             reached,
             struck: lived.struck.into_iter().map(|strike| strike.point).collect(),

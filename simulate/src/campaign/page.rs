@@ -17,6 +17,7 @@ pub fn page(sums: &Sums, commit: &str, date: &str) -> String {
         ("lives that were struck", sums.struck.values().sum::<u64>().to_string()),
         ("checkpoints that were declined on the way", sums.declined.to_string()),
         ("lives that were stopped, overtaken, and told so when they came back", sums.fenced.to_string()),
+        ("pauses of jobs that waited for room on a full disk", sums.pauses.to_string()),
         ("turns of workers and steps of tasks", sums.turns.to_string()),
         ("seconds, all sittings together", sums.seconds.to_string()),
         ("cases per second", per_second.to_string()),

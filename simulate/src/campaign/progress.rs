@@ -34,6 +34,8 @@ pub struct Sums {
     pub declined: u64,
     /// Lives in them that were overtaken and told so.
     pub fenced: u64,
+    /// How often a job waited for room on its disk in them.
+    pub pauses: u64,
     /// Seconds of work, all sittings together.
     pub seconds: u64,
     /// How often each point was reached.
@@ -71,6 +73,7 @@ impl Sums {
         self.turns += one.turns;
         self.declined += one.declined;
         self.fenced += one.fenced;
+        self.pauses += one.pauses;
         for (point, count) in &one.reached {
             *self.reached.entry((*point).to_string()).or_default() += count;
         }
@@ -92,6 +95,7 @@ impl Sums {
         self.turns += other.turns;
         self.declined += other.declined;
         self.fenced += other.fenced;
+        self.pauses += other.pauses;
         self.seconds += other.seconds;
         for (point, count) in other.reached {
             *self.reached.entry(point).or_default() += count;
@@ -118,6 +122,7 @@ impl Sums {
             ("turns", self.turns),
             ("declined", self.declined),
             ("fenced", self.fenced),
+            ("pauses", self.pauses),
             ("seconds", self.seconds),
         ];
         facts.iter().for_each(|(name, value)| text.push_str(&format!("{name} {value}\n")));
@@ -152,6 +157,7 @@ impl Sums {
             "turns" => &mut self.turns,
             "declined" => &mut self.declined,
             "fenced" => &mut self.fenced,
+            "pauses" => &mut self.pauses,
             "seconds" => &mut self.seconds,
             "reached" | "struck" => {
                 let (point, _) = rest.split_once(' ')?;

@@ -220,6 +220,11 @@ impl SimDisk {
         self.lock_state().capacity_blocks = bytes.into().map(|b| b / BLOCK_BYTES as u64);
     }
 
+    /// Whether its size is limited.
+    pub fn is_limited(&self) -> bool {
+        self.lock_state().capacity_blocks.is_some()
+    }
+
     /// Moves the error of a full disk from the write to the sync, as delayed allocation does. Such a sync loses its pages
     /// like a failed one.
     pub fn set_full_at_sync(&self, at_sync: bool) {
