@@ -10,6 +10,9 @@ use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::*;
 
+/// Topics with so many partitions, and what is answered about them.
+type Case<'a> = (&'a [(&'a str, i32)], &'a [i16]);
+
 /// A broker over a log of few partitions.
 fn small(topics_max: usize, partitions_max: usize) -> Served {
     let limits = LogLimits { topics_max, partitions_max, ..LogLimits::default() };
@@ -77,7 +80,7 @@ fn growing_is_judged_by_the_same_limits_when_it_is_only_asked_about() {
     let too_many = ResponseError::PolicyViolation.code();
     let invalid = ResponseError::InvalidPartitions.code();
     let unknown = ResponseError::UnknownTopicOrPartition.code();
-    let requests: [(&[(&str, i32)], &[i16]); 4] = [
+    let requests: [Case<'_>; 4] = [
         (&[("a", 9)], &[too_many]),
         (&[("a", 2), ("nowhere", 3)], &[invalid, unknown]),
         (&[("a", 6), ("b", 5)], &[0, too_many]),
