@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cutwater_engine::config::{Guarantee, Options, RestoreFrom, Snapshots};
+use cutwater_engine::config::{Compression, Guarantee, Options, RestoreFrom, Snapshots};
 use cutwater_engine::error::{BuildError, RunError};
 use cutwater_engine::graph::{Job, Untimed};
 use cutwater_engine::observe::{Control, Report};
@@ -213,6 +213,83 @@ fn what_is_no_savepoint_or_not_this_jobs_is_refused_and_a_folder_that_is_not_fre
         assert!(taken.as_ref().is_err_and(|why| why.contains(text)), "{taken:?}");
         assert_exactly_once(&log, NUMBERS);
     }
+}
+
+/// Flips a bit in, or takes a byte away from, a file; answers what undoes it.
+fn damaged(disk: &SimDisk, path: &Path, at: u64, flips: bool) -> impl FnOnce() {
+    match flips {
+        true => disk.flip_bit(path, at, at as u8 % 8),
+        false => disk.fail_reads_at(path, at),
+    }
+    let (disk, path) = (disk.clone(), path.to_path_buf());
+    move || if flips { disk.flip_bit(&path, at, at as u8 % 8) } else { disk.heal() }
+}
+
+#[test]
+fn damage_to_any_file_of_a_savepoint_is_told_before_a_job_begins_and_once_it_is_whole_again_it_serves() {
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+        let (disk, log) = (SimDisk::new(), MemoryLog::new());
+        let (report, taken) =
+            run_and_order(&log, &packed(options(&disk, "data", 2), compression), |c| c.stop_with_savepoint("sp", 7));
+        assert!(report.is_ok() && taken.is_ok(), "{compression:?}");
+        let state = disk.read_dir(Path::new("sp/state")).expect("listed");
+        let mut paths = vec![Path::new("sp/savepoint").to_path_buf(), Path::new("sp/manifest").to_path_buf()];
+        paths.extend(state.iter().map(|file| Path::new("sp/state").join(&file.name)));
+        assert!(paths.len() >= 4, "two workers have state: {paths:?}");
+        let mut other = 0;
+        for path in paths {
+            let len = disk.read(&path, 1 << 20).expect("readable").len() as u64;
+            for (at, flips) in [(0, true), (len / 2, true), (len - 1, true), (len / 2, false)] {
+                let undo = damaged(&disk, &path, at, flips);
+                let story = format!("{compression:?}, byte {at} of {}, flipped {flips}", path.display());
+                let looked = open(&disk, "sp").and_then(|savepoint| savepoint.verify());
+                assert!(looked.is_err_and(|e| e.to_string().contains("sp")), "{story}");
+                other += 1;
+                let new = from(options(&disk, &format!("other-{other}"), 1), "sp", false);
+                let refused = run(job(&log.fork(), NUMBERS), &new, &Control::new()).expect_err(&story).to_string();
+                let name = path.file_name().expect("a file").to_string_lossy();
+                assert!(refused.contains("sp/") || refused.contains(&*name), "{story}: {refused}");
+                undo();
+                // The same command line, and only where it is cheap.
+                if at == 0 {
+                    let log = log.fork();
+                    run(job(&log, NUMBERS), &new, &Control::new()).unwrap_or_else(|e| panic!("{story}, mended: {e}"));
+                    assert_exactly_once(&log, NUMBERS);
+                }
+            }
+        }
+    }
+}
+
+fn packed(mut options: Options, compression: Compression) -> Options {
+    if let Guarantee::ExactlyOnce(snapshots) = &mut options.guarantee {
+        snapshots.compression = compression;
+    }
+    options
+}
+
+#[test]
+fn damage_to_the_record_of_where_a_job_came_from_is_told_by_name_or_changes_nothing() {
+    let (disk, log, _) = stopped();
+    let new = |disk: &SimDisk| from(options(disk, "other", 2), "sp", false);
+    let (struck, crashes) = struck(new(&disk), &disk, "manifest.durable");
+    run(job(&log, NUMBERS), &struck, &Control::new()).expect_err("the power is off");
+    assert!(crashes.reached().contains_key("manifest.durable"));
+    let (disk, path) = (disk.kill(), Path::new("other/checkpoints/origin"));
+    let len = disk.read(path, 1 << 20).expect("it is there").len() as u64;
+    for (at, flips) in [(0, true), (len / 2, true), (len - 1, true), (len / 2, false)] {
+        let undo = damaged(&disk, path, at, flips);
+        let refused =
+            run(job(&log.fork(), NUMBERS), &new(&disk.fork()), &Control::new()).expect_err("damaged").to_string();
+        assert!(refused.contains("origin"), "byte {at}, flipped {flips}: {refused}");
+        // Without `restore` nobody asks where it came from.
+        let (disk_2, log_2) = (disk.fork(), log.fork());
+        run(job(&log_2, NUMBERS), &options(&disk_2, "other", 2), &Control::new()).expect("nobody asks");
+        assert_exactly_once(&log_2, NUMBERS);
+        undo();
+    }
+    run(job(&log, NUMBERS), &new(&disk), &Control::new()).expect("whole again");
+    assert_exactly_once(&log, NUMBERS);
 }
 
 /// The options with a power switch that goes off when `point` is reached.
