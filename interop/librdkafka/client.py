@@ -209,6 +209,57 @@ def newer_groups():
     groups_of(None)
 
 
+@check("static members: one comes back within its session and nobody notices; of two with one name the first is fenced")
+def static_members():
+    t, group, assigned, told = topic("static", 4), fresh("group"), {"one": 0, "two": 0}, []
+
+    def member(name):
+        def on_assign(*_):
+            assigned[name] += 1
+
+        c = Consumer({
+            "bootstrap.servers": BOOTSTRAP, "log_level": 0, "group.id": group, "group.instance.id": name, "enable.auto.commit": False,
+            "partition.assignment.strategy": "range", "session.timeout.ms": 6000, "heartbeat.interval.ms": 200,
+            "error_cb": lambda error: told.append((name, error)),
+        })
+        c.subscribe([t], on_assign=on_assign)
+        return c
+
+    def has(c):
+        return sorted(p.partition for p in c.assignment())
+
+    def wait_for(condition, members, what):
+        until = time.monotonic() + 40
+        while not condition():
+            assert time.monotonic() < until, f"never: {what}: {[has(c) for c in members]}"
+            for c in members:
+                c.poll(0.05)
+
+    one, two = member("one"), member("two")
+    wait_for(lambda: len(has(one)) == 2 and len(has(two)) == 2, [one, two], "each has two")
+    first, second, before = has(one), has(two), assigned["one"]
+    two.close()
+    two = member("two")
+    wait_for(lambda: has(two) == second, [one, two], "the one that comes back has what it had")
+    # Some heartbeats later a rebalance would have been heard of.
+    since = time.monotonic()
+    wait_for(lambda: time.monotonic() > since + 1.5, [one, two], "time passes")
+    equal([assigned["one"], has(one), has(two)], [before, first, second], "rebalances the other one heard of, and what both have")
+    assert not told, told
+    later = member("two")
+
+    def fenced():
+        message = two.poll(0.05)
+        if message is not None and message.error() is not None:
+            told.append(("two", message.error()))
+        return any(name == "two" and error.code() in (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID) for name, error in told)
+
+    wait_for(fenced, [one, later], "the first of two with one name is fenced")
+    wait_for(lambda: has(later) == second, [one, later], "its successor has its share")
+    for c in (two, later, one):
+        c.close()
+
+
 def groups_of(strategy):
     t, group, count = topic("group", 4), fresh("group"), 2_000
     seen, lock, assigned = [], threading.Lock(), {}

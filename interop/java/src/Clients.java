@@ -173,6 +173,8 @@ final class Clients {
         volatile boolean stop = false;
         volatile Set<TopicPartition> has = Set.of();
         volatile Throwable failure = null;
+        volatile int generation = -1;
+        final java.util.concurrent.atomic.AtomicInteger assigned = new java.util.concurrent.atomic.AtomicInteger();
 
         Member(String topic, String group, String protocol, Map<String, String> seen) {
             this(topic, group, protocol, seen, null);
@@ -182,10 +184,13 @@ final class Clients {
             consumer = protocol.equals("consumer")
                 ? consumer(instance == null ? "client.id" : "group.instance.id", instance == null ? "member" : instance, "group.id", group,
                     "group.protocol", "consumer", "auto.offset.reset", "earliest", "auto.commit.interval.ms", 100)
-                : consumer("group.id", group, "auto.offset.reset", "earliest", "auto.commit.interval.ms", 100, "session.timeout.ms", 6000,
+                : consumer(instance == null ? "client.id" : "group.instance.id", instance == null ? "member" : instance, "group.id", group, "auto.offset.reset", "earliest", "auto.commit.interval.ms", 100, "session.timeout.ms", 6000,
                     "heartbeat.interval.ms", 200, "partition.assignment.strategy", protocol);
             this.seen = seen;
-            consumer.subscribe(List.of(topic));
+            consumer.subscribe(List.of(topic), new ConsumerRebalanceListener() {
+                @Override public void onPartitionsRevoked(Collection<TopicPartition> from) {}
+                @Override public void onPartitionsAssigned(Collection<TopicPartition> to) { assigned.incrementAndGet(); }
+            });
             start();
         }
 
@@ -196,6 +201,7 @@ final class Clients {
                         String before = seen.put(r.partition() + "/" + r.offset(), r.value());
                         Check.that(before == null || before.equals(r.value()), "the same record");
                     }
+                    generation = consumer.groupMetadata().generationId();
                     has = Set.copyOf(consumer.assignment());
                 }
             } catch (Throwable why) {
@@ -303,37 +309,6 @@ final class Clients {
         Tools.contains(Tools.run("", tool, "--bootstrap-server", Check.BOOTSTRAP, "--delete", "--group", group), "successful");
     }
 
-    /** Expressions that the broker evaluates: topics that come later join the subscription; transactions are listed by one. */
-    static void patterns() throws Exception {
-        String prefix = Check.fresh("match"), group = Check.fresh("group");
-        String expression = java.util.regex.Pattern.quote(prefix + ".") + "[a-z]";
-        try (Admin admin = Admin.create(Check.with()); var p = producer();
-             var c = consumer("group.id", group, "group.protocol", "consumer", "auto.offset.reset", "earliest", "metadata.max.age.ms", 1000)) {
-            admin.createTopics(List.of(new NewTopic(prefix + ".a", 2, (short) 1), new NewTopic(prefix + ".b", 1, (short) 1),
-                new NewTopic(prefix + ".ab", 1, (short) 1), new NewTopic("not-" + prefix + ".c", 1, (short) 1))).all().get(20, TimeUnit.SECONDS);
-            c.subscribe(new SubscriptionPattern(expression));
-            Set<String> read = new TreeSet<>();
-            Check.waitFor(() -> { c.poll(Duration.ofMillis(100)); return c.assignment().size() == 3; }, 30, "what is there is assigned");
-            Check.equal(c.assignment().stream().map(TopicPartition::toString).sorted().toList(), List.of(prefix + ".a-0", prefix + ".a-1", prefix + ".b-0"), "whole names");
-            admin.createTopics(List.of(new NewTopic(prefix + ".c", 1, (short) 1))).all().get(20, TimeUnit.SECONDS);
-            Check.waitFor(() -> { c.poll(Duration.ofMillis(100)); return c.assignment().size() == 4; }, 40, "a new topic joins");
-            for (String topic : List.of("a", "b", "c", "ab")) now(p.send(new ProducerRecord<>(prefix + "." + topic, 0, null, topic)));
-            Check.waitFor(() -> { c.poll(Duration.ofMillis(100)).forEach(r -> read.add(r.value())); return read.size() == 3; }, 30, "all of them are read");
-            Check.equal(List.copyOf(read), List.of("a", "b", "c"), "and no others");
-        }
-        try (var c = consumer("group.id", Check.fresh("group"), "group.protocol", "consumer")) {
-            c.subscribe(new SubscriptionPattern("("));
-            Check.waitFor(() -> {
-                try { c.poll(Duration.ofMillis(100)); return false; } catch (InvalidRegularExpression wrong) { return true; }
-            }, 30, "what is no expression is refused");
-        }
-        try (Admin admin = Admin.create(Check.with())) {
-            for (String id : List.of("-1", "-2", "x")) try (var p = producer("transactional.id", prefix + id)) { p.initTransactions(); }
-            var listed = admin.listTransactions(new ListTransactionsOptions().filterOnTransactionalIdPattern(prefix + "-.")).all().get();
-            Check.equal(listed.stream().map(TransactionListing::transactionalId).sorted().toList(), List.of(prefix + "-1", prefix + "-2"), "transactions by pattern");
-        }
-    }
-
     private static boolean alive(List<Member> members) {
         for (Member m : members) if (m.failure != null) throw new AssertionError(m.failure);
         return true;
@@ -350,35 +325,145 @@ final class Clients {
         try (var p = producer("linger.ms", 5)) {
             for (int i = 0; i < count; i++) p.send(new ProducerRecord<>(source, i % PARTITIONS, null, "" + i));
         }
-        for (int life = 0; life < 3; life++) {
-            var p = producer("transactional.id", id);
-            p.initTransactions();
-            try (var c = consumer("group.id", group, "enable.auto.commit", "false", "auto.offset.reset", "earliest", "isolation.level", "read_committed",
-                "max.poll.records", 40, "session.timeout.ms", 6000, "heartbeat.interval.ms", 300)) {
-                c.subscribe(List.of(source));
-                int done = 0, quiet = 0;
-                while (quiet < (done == 0 ? 60 : 6)) {
-                    var batch = c.poll(Duration.ofMillis(100));
-                    if (batch.isEmpty()) { quiet++; continue; }
-                    quiet = 0;
-                    done++;
-                    p.beginTransaction();
-                    for (var r : batch) p.send(new ProducerRecord<>(sink, r.partition(), null, "out " + r.value()));
-                    if (life < 2 && done == 5) { p.flush(); break; } // Leaves it open: the next life's initTransactions aborts it.
-                    Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
-                    for (var r : batch) next.put(new TopicPartition(source, r.partition()), new OffsetAndMetadata(r.offset() + 1));
-                    p.sendOffsetsToTransaction(next, c.groupMetadata());
-                    if (done % 3 == 2) {
-                        p.abortTransaction();
-                        var held = c.committed(batch.partitions());
-                        for (var of : batch.partitions()) c.seek(of, held.get(of) == null ? 0 : held.get(of).offset());
-                    } else p.commitTransaction();
-                }
-                if (life == 2) p.close();
-            }
+        // Each a process of its own; the first two die by their own hand, with a transaction open, and one of them with its offsets sent.
+        for (String death : List.of("records", "offsets", "none")) {
+            Process worker = child("worker", source, sink, group, id, death);
+            String said = new String(worker.getInputStream().readAllBytes());
+            Check.equal(List.of(worker.waitFor()), List.of(death.equals("none") ? 0 : 137), "the end of a worker that dies with: " + death + ": " + said);
         }
         for (int n = 0; n < PARTITIONS; n++)
             Check.equal(values(sink, PARTITIONS, "read_committed").get(n), numbers(n, count, PARTITIONS, "out "), "output " + n);
+    }
+
+    /** A process of our own class files and clients, which is started to be killed. */
+    static Process child(String... arguments) throws Exception {
+        List<String> command = new ArrayList<>(List.of("java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+            "-cp", System.getProperty("java.class.path"), "Clients"));
+        command.addAll(List.of(arguments));
+        return new ProcessBuilder(command).redirectErrorStream(true).start();
+    }
+
+    /** kill -9 of ourselves. */
+    private static void die() throws Exception {
+        new ProcessBuilder("kill", "-9", "" + ProcessHandle.current().pid()).start().waitFor();
+        Thread.sleep(60_000);
+    }
+
+    /** Consumes, transforms, produces, aborts each third transaction; dies in its fifth as it is told, or leaves at the end of the source. */
+    static void worker(String source, String sink, String group, String id, String death) throws Exception {
+        try (var p = producer("transactional.id", id); var c = consumer("group.id", group, "group.instance.id", "worker", "enable.auto.commit", "false",
+                "auto.offset.reset", "earliest", "isolation.level", "read_committed", "max.poll.records", 40, "session.timeout.ms", 6000, "heartbeat.interval.ms", 300)) {
+            p.initTransactions();
+            c.subscribe(List.of(source));
+            int done = 0, quiet = 0;
+            while (quiet < (done == 0 ? 60 : 6)) {
+                var batch = c.poll(Duration.ofMillis(100));
+                if (batch.isEmpty()) { quiet++; continue; }
+                quiet = 0;
+                done++;
+                p.beginTransaction();
+                for (var r : batch) p.send(new ProducerRecord<>(sink, r.partition(), null, "out " + r.value()));
+                if (done == 5 && death.equals("records")) { p.flush(); die(); }
+                Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
+                for (var r : batch) next.put(new TopicPartition(source, r.partition()), new OffsetAndMetadata(r.offset() + 1));
+                p.sendOffsetsToTransaction(next, c.groupMetadata());
+                if (done == 5 && death.equals("offsets")) { p.flush(); die(); }
+                if (done % 3 == 2) {
+                    p.abortTransaction();
+                    var held = c.committed(batch.partitions());
+                    for (var of : batch.partitions()) c.seek(of, held.get(of) == null ? 0 : held.get(of).offset());
+                } else p.commitTransaction();
+            }
+        }
+    }
+
+    /**
+     * Transactions while the broker is killed twice, the second time with a transaction's records sent and its end not. What the client was told
+     * holds: a commit that was answered is there, an abort isn't, and where the client gave up a reader finds all of it or nothing.
+     */
+    static void brokerInTransactions() throws Exception {
+        String topic = topic("shaken", PARTITIONS), id = Check.fresh("id");
+        Object[] settings = {"transactional.id", id, "request.timeout.ms", 5_000, "max.block.ms", 60_000, "delivery.timeout.ms", 60_000, "reconnect.backoff.max.ms", 300};
+        var p = producer(settings);
+        p.initTransactions();
+        List<List<String>> expected = new ArrayList<>();
+        for (int i = 0; i < PARTITIONS; i++) expected.add(new ArrayList<>());
+        Thread kill = null;
+        for (int n = 0; n < 30; n++) {
+            boolean aborts = n % 4 == 3;
+            for (int tries = 0; ; tries++) {
+                Check.that(tries < 20, "no end of transaction " + n);
+                List<String> mine = new ArrayList<>();
+                boolean there;
+                try {
+                    p.beginTransaction();
+                    for (int i = 0; i < PARTITIONS; i++) {
+                        mine.add(n + "/" + tries + "/" + i);
+                        p.send(new ProducerRecord<>(topic, i, null, mine.get(i)));
+                    }
+                    if (n == 10 && tries == 0) {
+                        kill = new Thread(() -> { try { Check.broker("restart"); } catch (Exception e) { throw new RuntimeException(e); } });
+                        kill.start();
+                    }
+                    if (n == 20 && tries == 0) {
+                        p.flush();
+                        Check.broker("restart");
+                    }
+                    if (aborts) p.abortTransaction(); else p.commitTransaction();
+                    there = !aborts;
+                } catch (KafkaException e) {
+                    // Whatever it is: a new producer ends what the old one left, and what it left is looked for.
+                    p.close(Duration.ZERO);
+                    p = producer(settings);
+                    p.initTransactions();
+                    var all = values(topic, PARTITIONS, "read_committed");
+                    long found = IntStream.range(0, mine.size()).filter(i -> all.get(i).contains(mine.get(i))).count();
+                    Check.that(found == 0 || found == mine.size() && !aborts, "torn, or there though it was aborted: " + found + " of " + mine);
+                    there = found > 0;
+                }
+                if (there) for (int i = 0; i < PARTITIONS; i++) expected.get(i).add(mine.get(i));
+                if (there || aborts) break;
+            }
+        }
+        p.close();
+        kill.join();
+        for (int i = 0; i < PARTITIONS; i++) Check.equal(values(topic, PARTITIONS, "read_committed").get(i), expected.get(i), "read_committed " + i);
+    }
+
+    /** Classic groups: a static member that comes back within its session has what it had, and nobody else notices; of two with one name the first is fenced. */
+    static void staticMembers() throws Exception {
+        String topic = topic("static", 4), group = Check.fresh("group"), range = RangeAssignor.class.getName();
+        Map<String, String> seen = new ConcurrentHashMap<>();
+        List<Member> members = new ArrayList<>();
+        Member late = null;
+        try (var p = producer("linger.ms", 5)) {
+            send(p, topic, 0, 400);
+            members.add(new Member(topic, group, range, seen, "one"));
+            members.add(new Member(topic, group, range, seen, "two"));
+            Check.waitFor(() -> alive(members) && seen.size() == 400 && members.get(0).has.size() == 2 && members.get(1).has.size() == 2, 40, "each has two");
+            Set<TopicPartition> first = members.get(0).has, second = members.get(1).has;
+            int generation = members.get(0).generation, rebalances = members.get(0).assigned.get();
+            members.get(1).stop = true;
+            members.get(1).join(10_000);
+            members.set(1, new Member(topic, group, range, seen, "two"));
+            Check.waitFor(() -> alive(members) && members.get(1).has.equals(second), 30, "the static member has again what it had");
+            send(p, topic, 400, 800);
+            Check.waitFor(() -> alive(members) && seen.size() == 800, 30, "800 are seen");
+            Check.equal(List.of(members.get(0).assigned.get(), members.get(0).generation), List.of(rebalances, generation),
+                "rebalances that the other one noticed, and its generation");
+            Check.that(members.get(0).has.equals(first), "the other one has what it had");
+
+            Member older = members.get(1);
+            late = new Member(topic, group, range, seen, "two");
+            members.set(1, late);
+            Check.waitFor(() -> older.failure != null, 30, "the first of two with one name is fenced");
+            Check.that(older.failure instanceof FencedInstanceIdException, "fenced: " + older.failure);
+            send(p, topic, 800, 1200);
+            Check.waitFor(() -> alive(members) && members.get(1).has.equals(second) && seen.size() == 1200, 40, "its successor has its share, and all are seen");
+        } finally {
+            for (Member member : members) { member.stop = true; member.join(10_000); }
+        }
+        Check.that(alive(members), "a member failed");
     }
 
     static void admin() throws Exception {
@@ -433,22 +518,25 @@ final class Clients {
     }
 
     public static void main(String[] arguments) throws Exception {
+        if (arguments.length > 0) { worker(arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]); return; }
         boolean old = org.apache.kafka.common.utils.AppInfoParser.getVersion().startsWith("3.");
         String by = " [" + org.apache.kafka.common.utils.AppInfoParser.getVersion() + "]";
-        if (!old) Check.check("codecs: records, keys, headers, timestamps, offsets in order under each codec" + by, Clients::codecs);
+        String protocol = "version " + (old ? 1 : 2);
+        Check.check("codecs: records, keys, headers, timestamps, offsets in order under each codec, and stored under it" + by, Clients::codecs);
         Check.check("killed broker: a producer over two kill -9 of the broker; nothing lost, nothing twice, in order" + by, Clients::killedBroker);
-        Check.check("transactions, version " + (old ? 1 : 2) + ": 100 committed or aborted, and 100 empty ones" + by, Clients::transactions);
+        Check.check("transactions, " + protocol + ": 100 committed or aborted, and 100 empty ones" + by, Clients::transactions);
+        Check.check("broker killed in transactions, " + protocol + ": each whole and once, as the client was told" + by, Clients::brokerInTransactions);
         Check.check("zombie: a second producer fences the first and aborts what it left open" + by, Clients::zombie);
-        Check.check("exactly once: consume, transform, produce with the group's offsets, aborts, two workers that crash" + by, Clients::exactlyOnce);
+        Check.check("exactly once: consume, transform, produce with the group's offsets, aborts, two workers killed" + by, Clients::exactlyOnce);
+        Check.check("group, eager: joins and leaves in the middle; described, committed, deleted" + by, () -> groups(RangeAssignor.class.getName()));
+        Check.check("group, static members: one comes back and nobody notices; of two with one name the first is fenced" + by, Clients::staticMembers);
+        Check.check("admin: topics, partitions, configs, offsets, delete records, producers, transactions" + by, Clients::admin);
         if (!old) {
-            Check.check("group, eager: joins and leaves in the middle; described, committed, deleted" + by, () -> groups(RangeAssignor.class.getName()));
             Check.check("group, cooperative: the same" + by, () -> groups(CooperativeStickyAssignor.class.getName()));
             Check.check("group, by KIP-848: joins and leaves in the middle; described, committed, deleted" + by, () -> groups("consumer"));
             Check.check("group, by KIP-848: a static member comes back, the broker and a member are killed, the tool describes and resets" + by, Clients::consumerGroup);
-            Check.check("group, by KIP-848: a subscription by an expression that the broker evaluates, transactions by one" + by, Clients::patterns);
-            Check.check("admin: topics, partitions, configs, offsets, delete records, producers, transactions" + by, Clients::admin);
             Check.check("tools: each of Kafka's command line tools" + by, Tools::all);
-            Check.check("streams: exactly_once_v2 word count and join, killed; every output once" + by, Streams::killed);
+            Check.check("streams: exactly_once_v2 word count and join; it and the broker killed; every output once" + by, Streams::killed);
         }
         Check.end();
     }

@@ -11,7 +11,7 @@ import org.apache.kafka.streams.state.Stores;
 
 /**
  * Kafka Streams under exactly_once_v2: a word count through a repartition topic and a join of two streams, in a process of its own that is
- * killed. Caches are off, so a word that comes n times must give exactly the counts 1, 2 .. n, in order, to a reader of committed records.
+ * killed, as the broker is. Caches are off, so a word that comes n times must give exactly the counts 1, 2 .. n, in order, to a reader of committed records.
  */
 final class Streams {
     static final String[] WORDS = {"alpha", "beta", "gamma", "delta", "epsilon"};
@@ -21,6 +21,7 @@ final class Streams {
         String lines = Clients.topic("lines", 2), counts = Clients.topic("counts", 2);
         String left = Clients.topic("left", 2), right = Clients.topic("right", 2), joined = Clients.topic("joined", 2);
         String application = Check.fresh("streams");
+        boolean brokerKilled = false;
         try (var p = Clients.producer("linger.ms", 1)) {
             Process app = start(application, lines, counts, left, right, joined);
             try {
@@ -31,10 +32,17 @@ final class Streams {
                     p.send(new ProducerRecord<>(right, "" + n, "r" + n));
                     if (n % (LINES / (kills + 1)) == LINES / (kills + 1) - 1 && kills > 0 && n < LINES - 10) {
                         int sofar = n;
-                        // In the middle of its work: some of the output is there, not all of it asked for.
-                        Check.waitFor(() -> joinedSoFar(joined) > sofar / 2, 60, "half of the output of " + sofar + " pairs");
+                        p.flush();
+                        // In the middle of its work: some of the output is there; the first time it has hardly begun.
+                        long least = n < LINES / (kills + 1) ? 1 : sofar / 2;
+                        Check.waitFor(() -> joinedSoFar(joined) >= least, 60, least + " of the output of " + sofar + " pairs");
                         app.destroyForcibly().waitFor();
                         app = start(application, lines, counts, left, right, joined);
+                        // The second time the broker too, while the application comes back.
+                        if (n >= LINES / (kills + 1) && !brokerKilled) {
+                            brokerKilled = true;
+                            Check.broker("restart");
+                        }
                     }
                 }
                 p.flush();
@@ -43,6 +51,7 @@ final class Streams {
                 app.destroyForcibly().waitFor();
             }
         }
+        Check.that(brokerKilled, "the broker was killed too");
         Map<String, List<Long>> found = new TreeMap<>(), expected = new TreeMap<>();
         for (int n = 0; n < LINES; n++) for (String word : List.of(WORDS[n % 5], WORDS[n * 7 % 5])) {
             var so = expected.computeIfAbsent(word, w -> new ArrayList<>());
