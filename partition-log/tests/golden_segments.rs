@@ -1,7 +1,7 @@
 //! The files of a partition, byte for byte: what a small history leaves on the disk must be the files that Kafka's own
 //! tool has read (`interop/dump_log/run`), which are committed under `fixtures/segments`.
 //!
-//! `CUTWATER_SEGMENTS_TO=<directory>` also writes them, and a topic with every codec, there.
+//! `CUTWATER_SEGMENTS_TO=<directory>` also writes them, a topic with every codec, and a compacted one, there.
 
 mod log_support;
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use cutwater_partition_log::batch::{BatchBuilder, Compression};
 use cutwater_partition_log::{Log, LogLimits, LogOptions, OwnerId, TopicId, TxnName};
-use cutwater_platform::{Files, Open, OsFiles};
+use cutwater_platform::{Files, Open, OsFiles, WallTime};
 use cutwater_testkit::SimPlatform;
 
 const TIME: i64 = 1_700_000_000_000;
@@ -87,11 +87,38 @@ fn files() -> Vec<(PathBuf, Vec<u8>)> {
     all
 }
 
+/// The files of a compacted partition with the same history.
+fn compacted() -> Vec<(PathBuf, Vec<u8>)> {
+    let sim = SimPlatform::new(12);
+    let open = || {
+        let limits = LogLimits { segment_bytes: 3_000, index_interval_bytes: 500, ..LogLimits::tiny() };
+        let options = LogOptions { limits, ..LogOptions::default() };
+        Log::open(&sim.platform(), Path::new(log_support::DIR), options).expect("opened")
+    };
+    let log = open();
+    let topic = log.create_topic("compacted", 1).expect("created");
+    let settings = [("cleanup.policy", "compact"), ("min.cleanable.dirty.ratio", "0"), ("delete.retention.ms", "0")];
+    let settings = settings.map(|(name, value)| (name.to_string(), value.to_string()));
+    log.change_topic_settings("compacted", |known| known.extend(settings)).expect("set");
+    live(&log, topic, &Compression::ALL);
+    log.close().expect("closed");
+    let log = open();
+    for days in 10..12 {
+        let tidied = log.tidy(WallTime(TIME + days * 86_400_000)).expect("up");
+        assert!(tidied.failed.is_empty(), "{tidied:?}");
+    }
+    log.close().expect("closed");
+    let (disk, root) = (sim.platform().files, Path::new(log_support::DIR).join("partitions"));
+    let entries = disk.read_dir(&root.join("compacted-0")).expect("listed");
+    let paths = entries.into_iter().map(|entry| Path::new("compacted-0").join(entry.name));
+    paths.map(|path| (path.clone(), disk.read(&root.join(path), u64::MAX).expect("read"))).collect()
+}
+
 #[test]
 fn a_partitions_files_are_byte_for_byte_those_that_kafkas_tool_has_read() {
     let files = files();
     if let Ok(target) = std::env::var("CUTWATER_SEGMENTS_TO") {
-        for (path, bytes) in &files {
+        for (path, bytes) in files.iter().chain(&compacted()) {
             let path = Path::new(&target).join(path);
             OsFiles.create_dir_all(path.parent().expect("below the target")).expect("created");
             OsFiles.open(&path, Open::Create).expect("created").write_all_at(bytes, 0).expect("written");
