@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use cutwater_engine::config::{Alignment, Guarantee, GuaranteeKind, Options, Snapshots};
+use cutwater_engine::config::{Alignment, Guarantee, GuaranteeKind, Options, RestoreFrom, Snapshots};
 use cutwater_engine::error::{BuildError, RunError};
 use cutwater_engine::graph::Job;
 use cutwater_engine::observe::{Control, Report};
@@ -314,6 +314,26 @@ pub fn live_waiting_on(
     let mut options = options(machine, workers);
     options.guarantee = Guarantee::ExactlyOnce(snapshots(Alignment::Aligned));
     options.wait_for_space = wait;
+    run_with(&options, control, move |job| build(job, &log, Slow::Before))
+}
+
+/// One life of the golden job in a directory of its own, on a log that is open already; begun from a savepoint if one is named.
+///
+/// # Errors
+/// What ended it.
+pub fn live_in(
+    machine: &Machine,
+    dir: &str,
+    workers: usize,
+    log: &LogHandle,
+    savepoint: Option<&str>,
+    control: &Control,
+) -> Result<Report, RunError> {
+    let log = log.clone();
+    let mut options = options(machine, workers);
+    options.dir = dir.into();
+    options.guarantee = Guarantee::ExactlyOnce(snapshots(Alignment::Aligned));
+    options.restore = savepoint.map(|folder| RestoreFrom { savepoint: folder.into(), fork: false });
     run_with(&options, control, move |job| build(job, &log, Slow::Before))
 }
 
