@@ -22,6 +22,8 @@ pub struct BrokerOptions {
     pub consumer_session: Duration,
     /// How often it is told to be heard of.
     pub consumer_heartbeat: Duration,
+    /// How long offsets of a group are kept after its last member has left, or, where nobody was ever in it, after their commit.
+    pub offsets_retention: Duration,
     /// Sizes, counts and times.
     pub limits: BrokerLimits,
 }
@@ -63,6 +65,7 @@ impl Default for BrokerOptions {
             security: Security::default(),
             consumer_session: Duration::from_secs(45),
             consumer_heartbeat: Duration::from_secs(5),
+            offsets_retention: Duration::from_secs(7 * 24 * 3600),
             limits: BrokerLimits::default(),
         }
     }

@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::*;
 use cutwater_broker::{Broker, BrokerOptions};
-use cutwater_partition_log::{Log, LogOptions};
+use cutwater_partition_log::{Log, LogOptions, Offset, TopicPartition};
+use cutwater_platform::{Clock, SystemClock};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::leave_group_request::MemberIdentity;
@@ -191,4 +194,44 @@ fn members_go_on_with_their_heartbeats_after_the_broker_was_started_again() {
     assert_eq!(heartbeat(&mut client, &joined), 0);
     let synced = client.ask(5, sync(&joined, &[]));
     assert_eq!(&synced.assignment[..], b"mine");
+}
+
+#[test]
+fn offsets_of_groups_without_members_are_forgotten_in_time_and_not_those_that_a_member_reads() {
+    let options = BrokerOptions { offsets_retention: Duration::from_millis(1500), ..BrokerOptions::default() };
+    let served = serve_with(options);
+    served.log.create_topic("words", 1).expect("a topic");
+    served.log.create_topic("other", 1).expect("a topic");
+    let at = |topic: &str| TopicPartition::new(served.log.topic(topic).expect("there").id, 0);
+    let has = |group: &str| served.log.group_offsets(group).expect("up").offsets.len();
+    let mut client = served.client();
+    // A member that reads "words", by the words that Kafka's consumers have for it, and commits in both.
+    let mut request = join("");
+    request.protocols[0].metadata = b"\0\0\0\0\0\x01\0\x05words\xff\xff\xff\xff".to_vec().into();
+    let id = client.ask(9, request.clone()).member_id;
+    let joined = client.ask(9, request.with_member_id(id));
+    client.ask(5, sync(&joined, &[(&joined.member_id, "all")]));
+    assert_eq!(client.ask(8, commit(&joined.member_id, 1, 5)).topics[0].partitions[0].error_code, 0);
+    served.log.commit_offsets("g", [(at("other"), Offset(1))]).expect("committed");
+    // And a group that never had any.
+    served.log.commit_offsets("simple", [(at("words"), Offset(1))]).expect("committed");
+    let clock = SystemClock::new();
+    let wait = |what: &str, done: &dyn Fn() -> bool| {
+        while !done() {
+            assert!(clock.monotonic() < Duration::from_secs(20), "{what}");
+            clock.sleep(Duration::from_millis(50));
+        }
+    };
+    wait("the simple group's are forgotten", &|| has("simple") == 0);
+    wait("what no member reads is forgotten", &|| has("g") == 1);
+    assert_eq!(heartbeat(&mut client, &joined), 0);
+    assert_eq!(committed(&mut client), 5, "older than it is kept, but somebody reads it");
+    // When the last member leaves the time begins anew.
+    let left = clock.monotonic();
+    let member = MemberIdentity::default().with_member_id(joined.member_id.clone());
+    client.ask(5, LeaveGroupRequest::default().with_group_id(group()).with_members(vec![member]));
+    assert_eq!(committed(&mut client), 5);
+    wait("the rest is forgotten", &|| has("g") == 0);
+    assert!(clock.monotonic() - left >= Duration::from_millis(1400), "not before its time");
+    wait("and the group with it", &|| !served.log.memberships().contains_key("g"));
 }

@@ -82,6 +82,9 @@ pub(crate) struct BrokerArguments {
     /// How often, in milliseconds, such a member is told to be heard of.
     #[arg(long, value_name = "MS", default_value_t = 5_000)]
     consumer_group_heartbeat: u64,
+    /// How many minutes offsets of a group are kept after its last member has left, or, where nobody was ever in it, after their commit.
+    #[arg(long, value_name = "MINUTES", default_value_t = 7 * 24 * 60)]
+    offsets_retention_minutes: u64,
     /// Where to serve metrics for Prometheus (`GET /metrics`, `GET /healthz`): a loopback address, such as 127.0.0.1:9644. The
     /// address is printed on a second line.
     #[arg(long, value_name = "ADDRESS", env = "CUTWATER_METRICS")]
@@ -155,6 +158,7 @@ pub(crate) fn run(arguments: &BrokerArguments) -> Result<(), RunError> {
         group_initial_delay: Duration::from_millis(arguments.group_initial_delay),
         consumer_session: Duration::from_millis(arguments.consumer_group_session),
         consumer_heartbeat: Duration::from_millis(arguments.consumer_group_heartbeat),
+        offsets_retention: Duration::from_secs(arguments.offsets_retention_minutes.saturating_mul(60)),
         security,
         ..BrokerOptions::default()
     };

@@ -115,8 +115,96 @@ fn what_a_group_can_not_be_or_commit_is_refused_by_name() {
         commit(&format!("g{n}"), (at, Offset(1)).into()).expect("room");
     }
     assert_eq!(commit("one more", (at, Offset(1)).into()), Err(GroupError::TooMany { limit }));
+    commit("g1", (at, Offset(2)).into()).expect("what replaces another takes no room");
+    log.delete_group("g2").expect("deleted");
+    commit("one more", (at, Offset(1)).into()).expect("there is room again");
+    assert_eq!(commit("g2", (at, Offset(1)).into()), Err(GroupError::TooMany { limit }));
+    log.delete_offsets("one more", &[at]).expect("deleted");
     let owner = log.claim(&OwnerId(1), 1).expect("claimed");
     let mut txn = owner.begin(name(1)).expect("begun");
     log.claim(&OwnerId(1), 2).expect("claimed");
     assert!(matches!(txn.commit_offsets("g1", [(at, Offset(1))]), Err(GroupError::Fenced(_))));
+}
+
+/// A log with offsets of three ages: some old, some renewed, one in a transaction.
+fn aged(sim: &SimPlatform) -> (Log, TopicPartition, TopicPartition, i64) {
+    let log = open(sim).expect("opened");
+    let topic = log.create_topic("t", 2).expect("created");
+    let other = log.create_topic("other", 1).expect("created");
+    let (at, elsewhere) = (TopicPartition::new(topic, 0), TopicPartition::new(other, 0));
+    let pending = TopicPartition::new(topic, 1);
+    for group in ["old", "renewed", "reading"] {
+        log.commit_offsets(group, [(at, Offset(1)), (elsewhere, Offset(2)), (pending, Offset(3))]).expect("committed");
+    }
+    let owner = log.claim(&OwnerId(1), 1).expect("claimed");
+    let mut txn = owner.begin(name(1)).expect("begun");
+    txn.commit_offsets("old", [(pending, Offset(4))]).expect("taken");
+    txn.prepare().expect("prepared");
+    sim.clock().advance(std::time::Duration::from_secs(60));
+    let deadline = sim.platform().clock.wall().0;
+    sim.clock().advance(std::time::Duration::from_secs(60));
+    log.renew_offsets("renewed").expect("renewed");
+    log.commit_offsets("fresh", [(at, Offset(9))]).expect("committed");
+    (log, at, elsewhere, deadline)
+}
+
+#[test]
+fn old_offsets_are_forgotten_but_for_those_that_are_read_renewed_or_in_a_transaction() {
+    let sim = SimPlatform::new(11);
+    let (log, at, elsewhere, deadline) = aged(&sim);
+    let before = cutwater_platform::WallTime(deadline);
+    let pending = TopicPartition::new(at.topic, 1);
+    assert_eq!(log.stale_groups(before, "", 10), ["old", "reading"]);
+    assert_eq!(log.stale_groups(before, "old", 10), ["reading"]);
+    assert_eq!(log.stale_groups(before, "", 1), ["old"]);
+    let forget =
+        |group: &str, read: &[TopicId]| log.expire_offsets(group, before, &read.iter().copied().collect()).expect("up");
+    assert_eq!(forget("reading", &[at.topic]), [elsewhere]);
+    assert_eq!(forget("old", &[]), [at, elsewhere], "not what a transaction may still change");
+    assert_eq!(forget("renewed", &[]), []);
+    assert_eq!(forget("fresh", &[]), []);
+    assert_eq!(forget("nobody's", &[]), []);
+    assert_eq!((offset(&log, "old", pending), offset(&log, "reading", at)), (Some(3), Some(1)));
+    assert_eq!((offset(&log, "renewed", at), offset(&log, "renewed", elsewhere)), (Some(1), Some(2)));
+    assert!(!log.forget_bare_group("old").expect("up"), "it has offsets");
+    log.keep_membership("bare", vec![1]).expect("kept");
+    assert!(log.forget_bare_group("bare").expect("up") && !log.memberships().contains_key("bare"));
+    let image = log.state_image();
+    drop(log);
+    assert_eq!(open(&sim).expect("recovered").state_image(), image, "live and replayed state agree");
+}
+
+#[test]
+fn a_crash_at_any_step_leaves_offsets_forgotten_whole_or_not_at_all() {
+    let sim = SimPlatform::new(12);
+    let (log, ..) = aged(&sim);
+    let from = sim.disk().steps();
+    let forget = |log: &Log, deadline: i64| {
+        log.expire_offsets("reading", cutwater_platform::WallTime(deadline), &[].into()).map(|gone| gone.len())
+    };
+    let kept = |log: &Log| log.group_offsets("reading").expect("up").offsets.len();
+    drop(log);
+    let mut both = [0, 0];
+    for step in 1.. {
+        let sim = SimPlatform::new(12);
+        let (log, _, _, deadline) = aged(&sim);
+        assert!(sim.disk().steps() <= from, "the same story each time");
+        let begun = sim.disk().steps();
+        sim.disk().crash_at_step(begun + step);
+        let forgotten = forget(&log, deadline);
+        let is_over = sim.disk().steps() < begun + step;
+        drop(log);
+        for policy in cutwater_testkit::LossPolicy::ALL {
+            let after = open(&sim.restart(policy)).expect("recovered");
+            let left = kept(&after);
+            assert!(left == 0 || (left == 3 && forgotten.is_err()), "step {step}, {policy:?}: {left} left");
+            both[usize::from(left == 0)] += 1;
+            assert_eq!(forget(&after, deadline).expect("up"), left, "what is left goes the next time");
+        }
+        if is_over {
+            assert_eq!(forgotten, Ok(3));
+            break;
+        }
+    }
+    assert!(both.iter().all(|times| *times > 0), "{both:?}: the test tests");
 }

@@ -201,6 +201,7 @@ fn of_server(call: &Call<'_>) -> Vec<DescribeConfigsResourceResult> {
         ("log.retention.check.interval.ms", limits.janitor_every.as_millis().to_string(), LONG),
         ("group.initial.rebalance.delay.ms", options.group_initial_delay.as_millis().to_string(), INT),
         ("message.max.bytes", limits.batch_bytes_max.to_string(), INT),
+        ("offsets.retention.minutes", (options.offsets_retention.as_secs() / 60).to_string(), INT),
         ("num.partitions", options.default_partitions.to_string(), INT),
         ("transaction.max.timeout.ms", options.limits.transaction_timeout.as_millis().to_string(), INT),
     ]

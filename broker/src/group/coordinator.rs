@@ -13,6 +13,7 @@ use cutwater_platform::{Completion, Platform, Step, Task};
 use kafka_protocol::ResponseError;
 
 use super::consumer::machine::{self as consumer, Beat, ConsumerGroup, JOIN, Told, Topics};
+use super::expiry::Sweep;
 use super::machine::{Group, Phase, Rules};
 use super::member::{Answer, Join, Joined, Refusal, Synced, Token, Who};
 use super::{consumer as newer, stored, subscriptions};
@@ -26,12 +27,14 @@ const LOOK: Duration = Duration::from_millis(20);
 /// All groups.
 #[derive(Debug)]
 pub(crate) struct Coordinator {
-    log: Log,
-    platform: Platform,
+    pub(super) log: Log,
+    pub(super) platform: Platform,
     rules: Rules,
     consumer_rules: consumer::Rules,
     groups_max: usize,
     groups: Mutex<Groups>,
+    /// Where the search for old offsets stands.
+    pub(super) sweep: Mutex<Sweep>,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +63,8 @@ pub(crate) struct Hosted {
     pub(crate) consumer: Option<ConsumerGroup>,
     waiting: HashMap<Token, Waiting>,
     next: Token,
+    /// When it was settled last, somebody was in it.
+    had_members: bool,
     /// It was taken out of the coordinator meanwhile: look again.
     gone: bool,
 }
@@ -94,6 +99,11 @@ impl Hosted {
             Some(consumer) => consumer.members.is_empty(),
             None => self.group.phase == Phase::Empty && self.group.expected.is_empty(),
         }
+    }
+
+    /// Whether it is kept how long nobody has been in it, if that is so.
+    pub(super) fn is_settled(&self) -> bool {
+        self.had_members != self.is_empty()
     }
 
     /// The topics that its members read; `None` if that can't be said of all of them.
@@ -160,7 +170,8 @@ impl Coordinator {
                 Some(Hosted { consumer, ..Hosted::default() })
             });
             match hosted {
-                Some(hosted) => {
+                Some(mut hosted) => {
+                    hosted.had_members = !hosted.is_empty();
                     by_name.insert(name, Arc::new(Mutex::new(hosted)));
                 }
                 None => tracing::error!(
@@ -177,6 +188,7 @@ impl Coordinator {
             consumer_rules,
             groups_max: options.limits.groups,
             groups,
+            sweep: Mutex::new(Sweep::new(options.offsets_retention, now)),
         }
     }
 
@@ -189,7 +201,7 @@ impl Coordinator {
     }
 
     /// The group of this name; created if `create` says so.
-    fn hosted(&self, name: &str, create: bool) -> Result<Arc<Mutex<Hosted>>, ResponseError> {
+    pub(super) fn hosted(&self, name: &str, create: bool) -> Result<Arc<Mutex<Hosted>>, ResponseError> {
         let mut groups = self.groups();
         if groups.stopped {
             return Err(ResponseError::NotCoordinator);
@@ -226,6 +238,16 @@ impl Coordinator {
     /// Keeps what must be kept and hands out the answers; false if it can't be kept.
     fn settle(&self, name: &str, hosted: &mut Hosted) -> bool {
         let mut failed = false;
+        let has_members = !hosted.is_empty();
+        if hosted.had_members && !has_members {
+            // Before it is kept that nobody is in it: after a crash in between the last one leaves once more.
+            match self.log.renew_offsets(name) {
+                Ok(()) => hosted.had_members = false,
+                Err(error) => tracing::warn!(group = name, %error, "when a group became empty can't be kept yet"),
+            }
+        } else {
+            hosted.had_members = has_members;
+        }
         if hosted.take_to_keep()
             && let Err(error) = self.log.keep_membership(name, hosted.bytes())
         {
@@ -453,6 +475,7 @@ impl Task for Ticker {
             return Step::Done;
         }
         self.0.groups.tick();
+        self.0.groups.expire_offsets();
         self.0.expire();
         Step::Wait(LOOK)
     }

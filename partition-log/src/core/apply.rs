@@ -74,7 +74,9 @@ impl State {
                 self.apply_offsets(*producer, group, *wall, offsets)
             }
             Entry::GroupDeleted { group } => {
-                let known = self.groups.remove(group).is_some();
+                let offsets = self.groups.remove(group);
+                let known = offsets.is_some();
+                self.offsets_kept -= offsets.map_or(0, |offsets| offsets.len());
                 let managed = self.memberships.remove(group).is_some();
                 match known || managed {
                     true => Ok(()),
@@ -240,6 +242,7 @@ impl State {
                 aborted: (outcome == Outcome::Aborted).then_some(aborted),
             });
         }
+        self.offsets_kept -= super::groups::count(&txn.offsets);
         if outcome == Outcome::Committed {
             self.settle_offsets(txn.offsets);
         }

@@ -7,8 +7,12 @@
 //!   not its hand-in. Live and replayed state follow the same order (I-3).
 //! * What a commit could hit is checked when offsets are handed in, so that a prepared transaction can always commit.
 //! * A group with offsets in a live transaction can't be deleted (KAFKA-19163).
+//! * Offsets that are old may be forgotten, by whoever knows a group's members and says which topics they read. An offset's time
+//!   begins when it is handed in, and anew when it is renewed: by then its group had members, which may have read without
+//!   committing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use cutwater_platform::WallTime;
 
@@ -64,7 +68,15 @@ impl State {
                 return Err(GroupError::Metadata { at, bytes: metadata.len() });
             }
         }
-        if self.offsets_kept().saturating_add(offsets.len()) > limits.group_offsets_max {
+        // What replaces an offset takes no room: a group that is there can always go on.
+        let target = match producer {
+            Some(producer) => self.txns.get(&producer).map(|txn| &txn.offsets),
+            None => Some(&self.groups),
+        };
+        let known = target.and_then(|groups| groups.get(group));
+        let is_new = |at: &TopicPartition| known.is_none_or(|known| !known.contains_key(at));
+        let new: BTreeSet<TopicPartition> = offsets.iter().map(|commit| commit.at).filter(is_new).collect();
+        if !new.is_empty() && self.offsets_kept.saturating_add(new.len()) > limits.group_offsets_max {
             return Err(GroupError::TooMany { limit: limits.group_offsets_max });
         }
         let entry = Entry::GroupOffsets { producer, group: group.to_string(), wall, offsets };
@@ -75,10 +87,61 @@ impl State {
         Ok(entry)
     }
 
-    /// Offsets that are kept, those in transactions included.
-    fn offsets_kept(&self) -> usize {
+    /// Offsets that are kept, those in transactions included: counted anew.
+    pub(super) fn count_offsets(&self) -> usize {
         let in_txns = self.txns.values().map(|txn| &txn.offsets);
-        in_txns.chain([&self.groups]).flat_map(BTreeMap::values).map(BTreeMap::len).sum()
+        in_txns.chain([&self.groups]).map(count).sum()
+    }
+
+    /// The groups that have offsets from before `deadline`, by name: at most `most`, those behind `after`.
+    pub(crate) fn stale_groups(&self, deadline: i64, after: &str, most: usize) -> Vec<String> {
+        let behind = (Bound::Excluded(after), Bound::Unbounded);
+        let stale = self
+            .groups
+            .range::<str, _>(behind)
+            .filter(|(_, offsets)| offsets.values().any(|kept| kept.since.0 < deadline));
+        stale.map(|(group, _)| group.clone()).take(most).collect()
+    }
+
+    /// Forgets a group's offsets from before `deadline` but for those in topics that are `read`, and those that a live transaction
+    /// may still change (KAFKA-19163). With it: what is forgotten.
+    pub(crate) fn plan_offset_expiry(
+        &self,
+        group: &str,
+        deadline: i64,
+        read: &BTreeSet<TopicId>,
+        limits: &LogLimits,
+    ) -> (Vec<Entry>, Vec<TopicPartition>) {
+        let unstable: BTreeSet<TopicPartition> =
+            self.holding(group).flat_map(|(_, offsets)| offsets.keys().copied()).collect();
+        let stays = |at: &TopicPartition| read.contains(&at.topic) || unstable.contains(at);
+        let known = self.groups.get(group).into_iter().flatten();
+        let gone = known.filter(|(at, kept)| kept.since.0 < deadline && !stays(at)).map(|(at, _)| *at);
+        let gone: Vec<TopicPartition> = gone.collect();
+        let per_entry = (limits.end_bytes_max / 2 / 8).max(1);
+        let entry =
+            |some: &[TopicPartition]| Entry::OffsetsDeleted { group: group.to_string(), partitions: some.to_vec() };
+        (gone.chunks(per_entry).map(entry).collect(), gone)
+    }
+
+    /// Hands a group's offsets in again as they are: their time begins anew.
+    pub(crate) fn plan_offsets_renewal(&self, group: &str, wall: i64, limits: &LogLimits) -> Vec<Entry> {
+        let entry = |offsets| Entry::GroupOffsets { producer: None, group: group.to_string(), wall, offsets };
+        let (mut entries, mut some, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for (at, kept) in self.groups.get(group).into_iter().flatten() {
+            let one = OffsetCommit { at: *at, offset: kept.offset, metadata: kept.metadata.clone() };
+            let more = 24 + one.metadata.len();
+            if bytes + more > limits.end_bytes_max / 2 && !some.is_empty() {
+                entries.push(entry(std::mem::take(&mut some)));
+                bytes = 0;
+            }
+            bytes += more;
+            some.push(one);
+        }
+        if !some.is_empty() {
+            entries.push(entry(some));
+        }
+        entries
     }
 
     /// Deletes a group; nothing to do when it isn't there.
@@ -152,6 +215,7 @@ impl State {
         let offsets = self.groups.get_mut(group).ok_or_else(missing)?;
         for at in partitions {
             offsets.remove(at).ok_or_else(missing)?;
+            self.offsets_kept -= 1;
         }
         if offsets.is_empty() {
             self.groups.remove(group);
@@ -177,7 +241,10 @@ impl State {
             (*at, GroupOffset { offset: *offset, metadata: metadata.clone(), since: WallTime(wall) })
         });
         if !offsets.is_empty() {
-            groups.entry(group.to_string()).or_default().extend(kept);
+            let of_group = groups.entry(group.to_string()).or_default();
+            let before = of_group.len();
+            of_group.extend(kept);
+            self.offsets_kept += of_group.len() - before;
         }
         Ok(())
     }
@@ -185,7 +252,10 @@ impl State {
     /// Makes the offsets of a committed transaction the groups'.
     pub(super) fn settle_offsets(&mut self, offsets: Groups) {
         for (group, offsets) in offsets {
-            self.groups.entry(group).or_default().extend(offsets);
+            let of_group = self.groups.entry(group).or_default();
+            let before = of_group.len();
+            of_group.extend(offsets);
+            self.offsets_kept += of_group.len() - before;
         }
     }
 
@@ -220,6 +290,11 @@ impl State {
 fn check_group(group: &str) -> Result<(), GroupError> {
     let named = (1..=GROUP_NAME_BYTES_MAX).contains(&group.len()) && !group.chars().any(char::is_control);
     if named { Ok(()) } else { Err(GroupError::InvalidName { name: group.to_string() }) }
+}
+
+/// Offsets of groups.
+pub(super) fn count(groups: &Groups) -> usize {
+    groups.values().map(BTreeMap::len).sum()
 }
 
 pub(super) fn encode(groups: &Groups, out: &mut Vec<u8>) {

@@ -97,6 +97,7 @@ impl State {
         state.block_end = cursor.i64("end of producer block")?;
         state.next_producer = state.block_end;
         state.decode_groups(cursor)?;
+        state.offsets_kept = state.count_offsets();
         // Images of version 2 end here.
         if cursor.is_empty() {
             return Ok(state);
@@ -107,6 +108,7 @@ impl State {
             state.memberships.insert(group, cursor.bytes("members")?.to_vec());
         }
         state.decode_topics(cursor)?;
+        state.offsets_kept = state.count_offsets();
         Ok(state)
     }
 

@@ -50,6 +50,8 @@ pub(crate) struct State {
     pub(crate) owners: BTreeMap<OwnerId, OwnerState>,
     /// Committed offsets of consumer groups.
     pub(crate) groups: Groups,
+    /// Offsets in them and in live transactions, counted along.
+    pub(crate) offsets_kept: usize,
     /// What the members of groups have agreed on, in the words of whoever manages them.
     pub(crate) memberships: BTreeMap<String, Vec<u8>>,
     /// Kafka clients by transactional id.

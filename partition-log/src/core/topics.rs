@@ -179,6 +179,7 @@ impl State {
             forget_topic(&mut txn.offsets, topic);
         }
         forget_topic(&mut self.groups, topic);
+        self.offsets_kept = self.count_offsets();
         effects.push(Effect::TopicDeleted { topic });
         Ok(())
     }

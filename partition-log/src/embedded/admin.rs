@@ -1,6 +1,6 @@
 //! Topics that grow and go, records that are deleted, and what others keep beside a topic or a group.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cutwater_platform::WallTime;
 
@@ -171,6 +171,72 @@ impl Log {
             let entry = core.state.plan_offsets_deletion(group, partitions, &shared.limits)?;
             core.push_all(entry);
             Ok(())
+        })
+    }
+
+    /// Groups that have offsets from before `before`, by name: at most `most`, those behind `after`. For [`Log::expire_offsets`], by
+    /// whoever knows their members.
+    pub fn stale_groups(&self, before: WallTime, after: &str, most: usize) -> Vec<String> {
+        self.inner.shared.lock().state.stale_groups(before.0, after, most)
+    }
+
+    /// Forgets a group's offsets from before `before`, but for those in topics that are `read`, and those that a live transaction may
+    /// still change. An offset's time begins when it is committed, and anew with [`Log::renew_offsets`]. Answers what is forgotten,
+    /// durably. The log never does it by itself: who reads what is the business of whoever manages the group.
+    ///
+    /// ```
+    /// use cutwater_partition_log::{Log, LogOptions, Offset, TopicPartition};
+    /// use cutwater_platform::WallTime;
+    /// # let dir = tempfile::tempdir()?;
+    /// let log = Log::open(&cutwater_platform::Platform::real(), dir.path(), LogOptions::default())?;
+    /// let at = TopicPartition::new(log.create_topic("words", 1)?, 0);
+    /// log.commit_offsets("readers", [(at, Offset(7))])?;
+    /// assert_eq!(log.expire_offsets("readers", WallTime(0), &[].into())?, []);
+    /// assert_eq!(log.expire_offsets("readers", WallTime(i64::MAX), &[at.topic].into())?, []);
+    /// assert_eq!(log.expire_offsets("readers", WallTime(i64::MAX), &[].into())?, [at]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The log is down.
+    pub fn expire_offsets(
+        &self,
+        group: &str,
+        before: WallTime,
+        read: &BTreeSet<TopicId>,
+    ) -> Result<Vec<TopicPartition>, GroupError> {
+        let shared = &self.inner.shared;
+        shared.carry_out(|core| {
+            let (entries, gone) = core.state.plan_offset_expiry(group, before.0, read, &shared.limits);
+            core.push_all(entries);
+            Ok(gone)
+        })
+    }
+
+    /// Has the time of a group's offsets begin anew: its last member has left. Durable on return.
+    ///
+    /// # Errors
+    /// The log is down.
+    pub fn renew_offsets(&self, group: &str) -> Result<(), GroupError> {
+        let shared = &self.inner.shared;
+        shared.carry_out(|core| {
+            let entries = core.state.plan_offsets_renewal(group, shared.wall(), &shared.limits);
+            core.push_all(entries);
+            Ok(())
+        })
+    }
+
+    /// Forgets a group that has no offsets, and that no live transaction has any of; whether it was one. Durable on return.
+    ///
+    /// # Errors
+    /// The log is down.
+    pub fn forget_bare_group(&self, group: &str) -> Result<bool, GroupError> {
+        self.inner.shared.carry_out(|core| {
+            let is_bare = !core.state.groups.contains_key(group);
+            let entry = if is_bare { core.state.plan_group_deletion(group).ok().flatten() } else { None };
+            let forgotten = entry.is_some();
+            core.push_all(entry);
+            Ok(forgotten)
         })
     }
 
