@@ -198,3 +198,16 @@ fn settings_are_shown_with_the_kinds_that_kafka_has_for_them() {
     let (code, _) = create(&mut client, "wide", &[("segment.bytes", "2147483648")]);
     assert_eq!(code, ResponseError::InvalidConfig.code(), "32 bits are what it has");
 }
+
+#[test]
+fn a_topic_says_nothing_that_does_not_hold() {
+    let served = serve_with(BrokerOptions::default());
+    let mut client = served.client();
+    for (setting, value) in
+        [("min.insync.replicas", "2"), ("max.message.bytes", "99999999"), ("index.interval.bytes", "1")]
+    {
+        let made = create(&mut client, "odd", &[(setting, value)]);
+        assert_eq!(made.0, ResponseError::InvalidConfig.code(), "{setting}={value}");
+    }
+    assert_eq!(create(&mut client, "even", &[("min.insync.replicas", "1"), ("flush.ms", "500")]).0, 0);
+}

@@ -1,8 +1,8 @@
 //! Settings: `DescribeConfigs`, `AlterConfigs`, `IncrementalAlterConfigs`.
 //!
-//! The settings of a topic are kept by the log, which acts on those of cleanup, retention, segments and compaction; the others can
-//! have one value only, or say what holds anyway. Only names and values that Kafka knows are taken, so that a mistyped one is
-//! heard of. Those of the server can be read.
+//! The settings of a topic are kept by the log, which acts on those of cleanup, retention, segments, compaction and the largest batch. Of
+//! the others only those values are taken that are true here: one, or, of those that bound from above what is done at once
+//! anyway, any. Only names and values that Kafka knows are taken, so that a mistyped one is heard of. Those of the server can be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,8 +49,11 @@ enum Kind {
     Int {
         from: i32,
     },
+    /// One of 32 bits from 0 to this.
+    UpTo(i32),
+    /// This value alone, and why; of this kind, as clients show it.
+    Only(&'static str, &'static str, i8),
     Ratio,
-    Flag,
     OneOf(&'static [&'static str]),
     AllOf(&'static [&'static str]),
 }
@@ -60,21 +63,21 @@ const SETTINGS: &[(&str, &str, Kind)] = &[
     ("cleanup.policy", "delete", Kind::AllOf(&["delete", "compact"])),
     ("compression.type", "producer", Kind::OneOf(&["producer"])),
     ("delete.retention.ms", "86400000", Kind::Number { from: 0 }),
-    ("file.delete.delay.ms", "0", Kind::Number { from: 0 }),
+    ("file.delete.delay.ms", "0", Kind::Only("0", "what is deleted goes with the janitor's next pass", LONG)),
     ("flush.messages", "1", Kind::Number { from: 1 }),
     ("flush.ms", "0", Kind::Number { from: 0 }),
-    ("index.interval.bytes", "4096", Kind::Int { from: 0 }),
+    ("index.interval.bytes", "4096", Kind::Only("4096", "all topics have indexes of one density", INT)),
     ("max.compaction.lag.ms", "9223372036854775807", Kind::Number { from: 1 }),
-    ("max.message.bytes", "8388608", Kind::Int { from: 0 }),
+    ("max.message.bytes", "8388608", Kind::UpTo(8_388_608)),
     ("message.timestamp.type", "CreateTime", Kind::OneOf(&["CreateTime"])),
     ("min.cleanable.dirty.ratio", "0.5", Kind::Ratio),
     ("min.compaction.lag.ms", "0", Kind::Number { from: 0 }),
-    ("min.insync.replicas", "1", Kind::Int { from: 1 }),
+    ("min.insync.replicas", "1", Kind::Only("1", "there is one replica, and what is acknowledged is on its disk", INT)),
     ("retention.bytes", "-1", Kind::Number { from: -1 }),
     ("retention.ms", "-1", Kind::Number { from: -1 }),
     ("segment.bytes", "268435456", Kind::Int { from: 14 }),
     ("segment.ms", "9223372036854775807", Kind::Number { from: 1 }),
-    ("unclean.leader.election.enable", "false", Kind::Flag),
+    ("unclean.leader.election.enable", "false", Kind::Only("false", "nobody else could be elected", BOOLEAN)),
 ];
 
 /// Checks one setting; `None` where a list is extended or a value removed.
@@ -85,8 +88,12 @@ pub(super) fn check(name: &str, value: &str) -> Result<(), (ResponseError, Strin
     let fits = match kind {
         Kind::Number { from } => value.parse::<i64>().is_ok_and(|number| number >= *from),
         Kind::Int { from } => value.parse::<i32>().is_ok_and(|number| number >= *from),
+        Kind::UpTo(most) => value.parse::<i32>().is_ok_and(|number| (0..=*most).contains(&number)),
+        Kind::Only(only, ..) if value == *only => true,
+        Kind::Only(only, why, _) => {
+            return Err(invalid(format!("\"{name}\" is {only} here, not \"{value}\": {why}")));
+        }
         Kind::Ratio => value.parse::<f64>().is_ok_and(|ratio| (0.0..=1.0).contains(&ratio)),
-        Kind::Flag => ["true", "false"].contains(&value),
         Kind::OneOf(words) => words.contains(&value),
         Kind::AllOf(words) => value.split(',').all(|word| words.contains(&word.trim())),
     };
@@ -173,8 +180,8 @@ fn of_topic_settings(call: &Call<'_>, topic: &str, synonyms: bool) -> Vec<Descri
     let all = SETTINGS.iter().zip(effective(call, topic)).map(|((name, default, kind), (_, value, source))| {
         let kind = match kind {
             Kind::Number { .. } => LONG,
-            Kind::Int { .. } => INT,
-            Kind::Flag => BOOLEAN,
+            Kind::Int { .. } | Kind::UpTo(_) => INT,
+            Kind::Only(_, _, shown) => *shown,
             Kind::Ratio => DOUBLE,
             Kind::OneOf(_) => STRING,
             Kind::AllOf(_) => LIST,
@@ -269,7 +276,9 @@ fn change(
     }
     let mut settings = log.topic_settings(topic);
     apply(&mut settings);
-    settings.iter().try_for_each(|(name, value)| check(name, value))?;
+    // What an older version took and isn't touched now stays as it is.
+    let touched = settings.iter().filter(|(name, _)| names.contains(name));
+    touched.into_iter().try_for_each(|(name, value)| check(name, value))?;
     if only_look {
         return Ok(());
     }
@@ -360,6 +369,24 @@ mod tests {
         assert_eq!(check("cleanup.policy", "compact,delete"), Ok(()));
         for (name, value) in [("cleanup.policy", "shred"), ("retention.ms", "-2"), ("retention.mz", "1")] {
             assert!(check(name, value).is_err(), "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_does_not_hold_here_is_refused_with_the_reason_and_one_that_holds_is_taken() {
+        for (name, value, reason) in [
+            ("min.insync.replicas", "2", "one replica"),
+            ("file.delete.delay.ms", "60000", "janitor"),
+            ("index.interval.bytes", "1024", "density"),
+            ("unclean.leader.election.enable", "true", "elected"),
+            ("max.message.bytes", "8388609", "max.message.bytes"),
+            ("compression.type", "zstd", "compression.type"),
+        ] {
+            let (error, why) = check(name, value).expect_err("it doesn't hold");
+            assert!(error == ResponseError::InvalidConfig && why.contains(reason), "{why}");
+        }
+        for (name, value) in [("flush.messages", "10000"), ("flush.ms", "1000"), ("max.message.bytes", "1048588")] {
+            assert_eq!(check(name, value), Ok(()), "{name}: sooner than that, or no more");
         }
     }
 }
