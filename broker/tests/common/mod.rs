@@ -66,6 +66,12 @@ impl<S: Read + Write> Client<S> {
 
     /// Sends a request, doesn't wait.
     pub fn send<R: Request>(&mut self, version: i16, request: &R) {
+        let frame = self.framed(version, request);
+        self.stream.write_all(&frame).expect("the broker reads");
+    }
+
+    /// The bytes of the next request.
+    pub fn framed<R: Request>(&mut self, version: i16, request: &R) -> Vec<u8> {
         self.correlation += 1;
         let header = RequestHeader::default()
             .with_request_api_key(R::KEY)
@@ -77,7 +83,7 @@ impl<S: Read + Write> Client<S> {
         request.encode(&mut body, version).expect("a request");
         let mut frame = (body.len() as i32).to_be_bytes().to_vec();
         frame.extend_from_slice(&body);
-        self.stream.write_all(&frame).expect("the broker reads");
+        frame
     }
 
     /// The next frame, if the connection isn't closed.

@@ -141,6 +141,11 @@ impl SimDisk {
         self.lock_state().steps
     }
 
+    /// Reads of files so far in this life: for tests that something is answered from memory.
+    pub fn reads(&self) -> u64 {
+        self.lock_state().reads
+    }
+
     /// The steps of this life in order (the newest 20,000), for the story of a failure.
     pub fn trace(&self) -> Vec<TraceEntry> {
         self.lock_state().trace.list()

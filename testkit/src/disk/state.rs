@@ -101,6 +101,8 @@ pub(crate) struct State {
     pub(crate) next_id: u64,
     next_seq: u64,
     pub(crate) steps: u64,
+    /// Reads of files in this life.
+    pub(crate) reads: u64,
     pub(crate) crash_at: Option<u64>,
     pub(crate) trace: Trace,
     pub(crate) names: NamePolicy,
@@ -141,6 +143,7 @@ impl State {
             next_id: ROOT + 1,
             next_seq: 0,
             steps: 0,
+            reads: 0,
             crash_at: None,
             trace: Trace::default(),
             names: NamePolicy::SyncDir,
@@ -166,6 +169,7 @@ impl State {
             next_id: self.next_id,
             next_seq: self.next_seq,
             steps: self.steps,
+            reads: self.reads,
             crash_at: self.crash_at,
             trace: Trace::default(),
             names: self.names,
@@ -424,6 +428,7 @@ impl State {
 
     pub(crate) fn read(&mut self, id: u64, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.enter()?;
+        self.reads += 1;
         let inode = self.files.get(&id).expect("a file lives as long as its handles");
         let limit = self.read_limit.unwrap_or(usize::MAX).min(buf.len());
         let buf = &mut buf[..limit];
