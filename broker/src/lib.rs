@@ -47,6 +47,7 @@ mod group;
 mod metrics;
 mod pattern;
 mod pool;
+mod producers;
 mod server;
 mod service;
 mod topic_ids;

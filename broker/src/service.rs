@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cutwater_partition_log::Log;
-use cutwater_platform::Platform;
+use cutwater_platform::{Platform, WallTime};
 use kafka_protocol::messages::BrokerId;
 use kafka_protocol::protocol::StrBytes;
 
@@ -21,6 +21,7 @@ use crate::group::coordinator::Coordinator;
 use crate::metrics::counters::Counters;
 use crate::options::BrokerOptions;
 use crate::pool::{Pool, Share};
+use crate::producers::Producers;
 use crate::server::certificates::Certificates;
 use crate::server::peer::Peer;
 use crate::topic_ids::TopicIds;
@@ -34,6 +35,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
 
 /// How often it is looked for transactions that take too long.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
+
+/// How often it is said that transactions are late.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+/// An open transaction of this age, in milliseconds, is late: readers have waited for it for that long.
+pub(crate) const LATE_MS: i64 = 15 * 60 * 1000;
 
 /// So few fences aren't worth a look.
 const FENCES: usize = 1000;
@@ -51,6 +57,7 @@ pub(crate) struct Service {
     pub(crate) topic_ids: TopicIds,
     pub(crate) groups: Coordinator,
     pub(crate) fences: Fences,
+    pub(crate) producers: Producers,
     pub(crate) fetch_sessions: FetchSessions,
     pub(crate) counters: Counters,
     /// What requests are read into.
@@ -62,6 +69,8 @@ pub(crate) struct Service {
     stopping: AtomicBool,
     /// When it was last looked for transactions that took too long.
     looked: Mutex<Duration>,
+    /// When it was last said which transactions are late.
+    warned: Mutex<Duration>,
     /// With so many fences it is looked which of them are still needed.
     fence_limit: AtomicUsize,
 }
@@ -143,12 +152,14 @@ impl Service {
             topic_ids: TopicIds::default(),
             groups,
             fences: Fences::default(),
+            producers: Producers::default(),
             fetch_sessions,
             counters: Counters::new(),
             frames: Arc::default(),
             requests,
             answers,
             looked: Mutex::new(platform.clock.monotonic()),
+            warned: Mutex::new(platform.clock.monotonic()),
             fence_limit: AtomicUsize::new(FENCES),
             stopping: AtomicBool::new(false),
         }
@@ -172,6 +183,28 @@ impl Service {
         self.groups.stop();
     }
 
+    /// Says, every minute, which transactions hold readers up for long; prepared ones the log names itself.
+    fn warn_of_late(&self) {
+        {
+            let mut warned = self.warned.lock().expect("no panic while warning");
+            if self.now() < *warned + WARN_EVERY {
+                return;
+            }
+            *warned = self.now();
+        }
+        let now = self.platform.clock.wall().0;
+        let late = self.log.open_since_before(WallTime(now.saturating_sub(LATE_MS)));
+        if let Some((whose, since)) = late.iter().min_by_key(|(_, since)| *since) {
+            let (late, age_seconds) = (late.len(), now.saturating_sub(since.0) / 1000);
+            tracing::warn!(
+                late,
+                oldest = whose,
+                age_seconds,
+                "transactions have been open for more than 15 minutes; readers of committed records wait for them"
+            );
+        }
+    }
+
     /// Ends, every second, what has been open for too long, and takes over what others have changed.
     pub(crate) fn expire(&self) {
         {
@@ -191,6 +224,7 @@ impl Service {
                 tracing::warn!(late, "transactions have taken longer than their clients asked for and were aborted");
             }
         }
+        self.warn_of_late();
         // Ids that the log has forgotten are forgotten here, too; seldom, because it means a walk over all of them.
         if self.fences.len() > self.fence_limit.load(Ordering::SeqCst) {
             let known: BTreeSet<String> = self.log.clients().into_iter().map(|client| client.id).collect();

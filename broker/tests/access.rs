@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use common::*;
 use cutwater_broker::{Broker, BrokerLimits, BrokerOptions, Listen, Security, Users};
+use cutwater_partition_log::batch::ProducerStamp;
 use cutwater_partition_log::{Log, LogOptions};
 use cutwater_platform::{Clock, Platform, SystemClock};
 use kafka_protocol::messages::*;
@@ -499,4 +500,28 @@ fn rights_and_users_outlive_the_broker() {
         CLUSTER,
         "no super user now"
     );
+}
+
+#[test]
+fn a_producer_id_is_its_users_whoever_else_may_write_to_the_topic() {
+    let guarded = guarded();
+    guarded.log.create_topic("words", 1).expect("a topic");
+    for user in ["alice", "bob"] {
+        guarded.allow(user, 2, "words", 4);
+    }
+    let (mut alice, mut bob) = (guarded.client("alice"), guarded.client("bob"));
+    let request = InitProducerIdRequest::default().with_transactional_id(None);
+    let given = alice.ask(4, request.with_producer_id(ProducerId(-1)).with_producer_epoch(-1));
+    assert_eq!(given.error_code, 0);
+    let plain = |epoch: i16, base_sequence: i32| {
+        let producer_id = given.producer_id.0;
+        let stamp = ProducerStamp { producer_id, epoch, base_sequence, transactional: false };
+        produce("words", 0, -1, batch(stamp, &["a value"]))
+    };
+    assert_eq!(produced(&alice.ask(9, plain(0, 0))), (0, 0));
+    assert_eq!(produced(&bob.ask(9, plain(1, 0))).0, 49, "INVALID_PRODUCER_ID_MAPPING: it would fence hers");
+    assert_eq!(produced(&bob.ask(9, produce("words", 0, -1, batch(PLAIN, &["his own"])))), (0, 1));
+    assert_eq!(produced(&alice.ask(9, plain(0, 1))), (0, 2));
+    let mut again = guarded.client("alice");
+    assert_eq!(produced(&again.ask(9, plain(1, 0))), (0, 3), "she may raise it herself, over any connection");
 }

@@ -134,7 +134,8 @@ fn a_producer_hears_where_its_partition_begins_after_records_were_deleted() {
         let partition = &answer.responses[0].partition_responses[0];
         (partition.error_code, partition.base_offset, partition.log_start_offset)
     };
-    let stamp = |base_sequence| ProducerStamp { producer_id: 0, epoch: 0, base_sequence, transactional: false };
+    let producer_id = served.log.allocate_producer().expect("up");
+    let stamp = |base_sequence| ProducerStamp { producer_id, epoch: 0, base_sequence, transactional: false };
     let send = |client: &mut Client, sequence, version| {
         start(&client.ask(version, produce("words", 1, -1, batch(stamp(sequence), &["a", "b"]))))
     };

@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use cutwater_partition_log::batch::ProducerStamp;
+use cutwater_partition_log::batch::{BatchBuilder, Compression, ProducerStamp};
+use cutwater_partition_log::{OwnerId, TopicPartition, TxnName};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
@@ -330,4 +331,43 @@ fn a_time_out_that_no_transaction_may_have_is_refused() {
         let answer = client.ask(4, request);
         assert_eq!(answer.error_code, ResponseError::InvalidTransactionTimeout.code(), "{timeout}");
     }
+}
+
+#[test]
+fn nobody_writes_under_a_producer_id_that_was_never_given_out_or_fences_another_by_its_epoch() {
+    let served = serve();
+    served.log.create_topic("words", 1).expect("a topic");
+    let mut client = served.client();
+    let plain = |producer_id: i64, epoch: i16, base_sequence: i32| {
+        let stamp = ProducerStamp { producer_id, epoch, base_sequence, transactional: false };
+        produce("words", 0, -1, batch(stamp, &["a value"]))
+    };
+    let refused = ResponseError::InvalidProducerIdMapping.code();
+    assert_eq!(produced(&client.ask(9, plain(1 << 40, 0, 0))).0, refused, "never given out");
+    let me = init(&mut client, 4, None).expect("given");
+    add(&mut client, 3, me, &["words"]);
+    assert_eq!(send(&mut client, 10, me, 0, "mine"), 0);
+    assert_eq!(client.ask(3, end(me, true)).error_code, 0);
+    assert_eq!(produced(&client.ask(9, plain(me.id, me.epoch + 1, 0))).0, refused, "it would be fenced");
+    // Its own producer goes on.
+    add(&mut client, 3, me, &["words"]);
+    assert_eq!(send(&mut client, 10, me, 1, "mine"), 0);
+    assert_eq!(client.ask(3, end(me, true)).error_code, 0);
+    // One of a job, whose ids are used again.
+    let owner = served.log.claim(&OwnerId(7), 1).expect("claimed");
+    let topic = served.log.topic("words").expect("there").id;
+    let jobs = |checkpoint| {
+        let mut txn = owner.begin(TxnName { checkpoint, sink: "s".to_string(), writer: 0 }).expect("begun");
+        let mut values = BatchBuilder::new(Compression::None);
+        values.push(0, None, Some(b"a job's"), &[]).expect("fits");
+        txn.append(topic, 0, &mut values).expect("the job isn't fenced");
+        txn.commit().expect("committed");
+    };
+    jobs(1);
+    let at = TopicPartition::new(topic, 0);
+    let known = served.log.producers(at).expect("there");
+    let of_job = known.iter().map(|known| known.producer).find(|known| known.producer != me.id).expect("the job's");
+    assert_eq!(produced(&client.ask(9, plain(of_job.producer, of_job.epoch + 1, 0))).0, refused);
+    assert_eq!(produced(&client.ask(9, plain(of_job.producer, i16::MAX, 0))).0, refused);
+    jobs(2);
 }

@@ -172,9 +172,11 @@ pub enum AppendError {
         /// Its epoch.
         epoch: i16,
     },
-    /// The transactional id that came with a batch isn't that of its producer (Kafka's `INVALID_PRODUCER_ID_MAPPING`).
+    /// The transactional id that came with a batch isn't that of its producer, or its producer id is a job's or was never given out
+    /// (Kafka's `INVALID_PRODUCER_ID_MAPPING`).
     #[error(
-        "not appended to {at}: producer {producer} doesn't belong to the transactional id that came with the batch"
+        "not appended to {at}: producer {producer} doesn't belong to the transactional id that came with the batch, or was not given \
+         to a client by this log: ask for a producer id"
     )]
     OtherProducer {
         /// Where it should have gone.

@@ -111,6 +111,13 @@ fn append(
     let partition = u32::try_from(partition).map_err(|_| unknown())?;
     let records = records.unwrap_or_default();
     judge(&records, call.version(), id)?;
+    if call.service.options.security.authorize
+        && let Some(producer) = producer_of(&records).filter(|_| id.is_none())
+        && !call.service.producers.may(producer, call.caller.who().user)
+    {
+        let why = format!("producer id {producer} was given to another user");
+        return Err((ResponseError::InvalidProducerIdMapping, why).into());
+    }
     let asks = call.service.log.cleanup(topic.id);
     if let Some(most) = asks.batch_bytes_max.filter(|most| records.len() as u64 > *most) {
         let why = format!("a batch of {} bytes, and max.message.bytes of this topic is {most}", records.len());
@@ -144,9 +151,17 @@ fn append(
 const NO_OFFSET: i64 = -1;
 /// Where a batch has its attributes.
 const ATTRIBUTES: std::ops::Range<usize> = 21..23;
+/// And its producer id, or -1.
+const PRODUCER: std::ops::Range<usize> = 43..51;
 const CODEC: u16 = 7;
 const ZSTD: u16 = 4;
 const TRANSACTIONAL: u16 = 16;
+
+/// The producer id that a batch names.
+fn producer_of(batch: &[u8]) -> Option<i64> {
+    let producer = i64::from_be_bytes(batch.get(PRODUCER)?.try_into().ok()?);
+    (producer >= 0).then_some(producer)
+}
 
 /// What a batch of a request may not be, though it is well made. What isn't a batch the log refuses itself.
 fn judge(batch: &[u8], version: i16, id: Option<&str>) -> Result<(), (ResponseError, String)> {

@@ -23,6 +23,7 @@ use kafka_protocol::messages::{
 use super::Call;
 use super::group_offsets::{Asked, judge, of_group};
 use super::members::plain;
+use crate::access::ANONYMOUS;
 use crate::access::acl::Operation;
 use crate::errors::{NO_LOG, NONE};
 use crate::fences::Speaks;
@@ -71,6 +72,9 @@ fn init(call: &Call<'_>, request: &InitProducerIdRequest) -> Result<ClientProduc
     let Some(id) = &request.transactional_id else {
         call.idempotent()?;
         let producer = log.allocate_producer().map_err(|_| ResponseError::KafkaStorageError)?;
+        if call.service.options.security.authorize {
+            call.service.producers.give(producer, call.caller.user.as_deref().unwrap_or(ANONYMOUS));
+        }
         return Ok(ClientProducer { producer, epoch: 0 });
     };
     call.transactional_id(Operation::Write, id)?;

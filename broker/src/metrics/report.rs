@@ -11,7 +11,7 @@ use kafka_protocol::error::ParseResponseErrorCode;
 
 use super::exposition::{Kind, Page};
 use super::lag::{Lag, Lags};
-use crate::service::Service;
+use crate::service::{LATE_MS, Service};
 
 /// The page, with room for so many series of topics, partitions and groups.
 pub(super) fn page(service: &Arc<Service>, lags: &mut Lags, room: usize) -> String {
@@ -188,8 +188,10 @@ fn transactions(page: &mut Page, service: &Service) {
     let kinds = [("open", "client"), ("open", "job"), ("prepared", "job")];
     let mut live: BTreeMap<_, (u64, Duration)> = kinds.into_iter().map(|kind| (kind, Default::default())).collect();
     let now = service.platform.clock.wall().0;
+    let mut late = 0;
     for (kind, since) in clients.chain(jobs) {
         let age = since.map_or(0, |since| now.saturating_sub(since.0));
+        late += u64::from(age > LATE_MS);
         let (count, oldest) = live.entry(kind).or_default();
         *count += 1;
         *oldest = (*oldest).max(Duration::from_millis(u64::try_from(age).unwrap_or(0)));
@@ -198,6 +200,9 @@ fn transactions(page: &mut Page, service: &Service) {
     for ((state, whose), (count, _)) in &live {
         page.sample(&[("state", state), ("whose", whose)], *count);
     }
+    let help = "Live transactions that were begun, or prepared, more than 15 minutes ago: readers of committed records wait for them.";
+    page.family("cutwater_late_transactions", Kind::Gauge, help);
+    page.sample(&[], late);
     let help = "Age of the oldest live transaction of its kind, since it was begun or, once prepared, since then; 0 if there is none.";
     page.family("cutwater_oldest_transaction_seconds", Kind::Gauge, help);
     for ((state, whose), (_, oldest)) in &live {

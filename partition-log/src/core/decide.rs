@@ -111,6 +111,10 @@ impl State {
                 return Ok(AppendPlan::Duplicate { base: base_offset });
             }
             before.extend(self.check_transaction(entrance, at, header, limits)?);
+            if matches!(entrance, Entrance::Client { .. }) && !header.is_transactional() {
+                let raises = known.is_none_or(|known| header.producer_epoch > known.epoch);
+                self.check_given(at, header, raises)?;
+            }
             verdict.map_err(|source| AppendError::Sequence { at, source })?;
             if known.is_none() && partition.producers.len() >= limits.producers_max {
                 before.push(Entry::ForgetProducers { at, producers: self.silent_producers(at) });
@@ -125,6 +129,18 @@ impl State {
             before.push(Entry::Roll { at, base: partition.log_end });
         }
         Ok(AppendPlan::Append { before, base: partition.log_end })
+    }
+
+    /// Whether a client may write outside of transactions under this producer id: whoever could take any would fence its producer, by an
+    /// epoch that the partition doesn't know yet.
+    fn check_given(&self, at: TopicPartition, header: &BatchHeader, raises: bool) -> Result<(), AppendError> {
+        let (producer, epoch) = (header.producer_id, header.producer_epoch);
+        let never = producer >= self.next_producer;
+        let another = || {
+            self.client_of(producer).is_some_and(|(_, client)| epoch > client.epoch)
+                || self.free_producers.iter().any(|(free, _)| *free == producer)
+        };
+        if never || (raises && another()) { Err(AppendError::OtherProducer { at, producer }) } else { Ok(()) }
     }
 
     /// Whether a batch may come into its producer's transaction; an entry that begins it, where the batch itself does.

@@ -10,6 +10,7 @@ use super::Log;
 use super::producer::AppendTicket;
 use crate::batch::{Limits, accept};
 use crate::client::{ClientError, ClientInfo, ClientPhase, ClientProducer, ProducerInfo};
+use crate::core::TxnPhase;
 use crate::core::clients::Entrance;
 use crate::core::decide::How;
 use crate::error::{AppendError, FetchError};
@@ -198,6 +199,14 @@ impl Log {
             }
         });
         listed.collect()
+    }
+
+    /// The transactions, of clients and of owners, that were begun before `before` and are open still: in words, and since when. Prepared
+    /// ones aren't among them ([`Log::transactions`]).
+    pub fn open_since_before(&self, before: WallTime) -> Vec<(String, WallTime)> {
+        let core = self.inner.shared.lock();
+        let open = core.state.txns.values().filter(|txn| txn.phase == TxnPhase::Open && txn.since < before.0);
+        open.map(|txn| (txn.whose.to_string(), WallTime(txn.since))).collect()
     }
 
     /// What a partition remembers of its producers, by their ids.
