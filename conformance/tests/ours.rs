@@ -20,7 +20,7 @@ use cutwater_sources_sinks::files::files;
 use cutwater_sources_sinks::generator::{generate, generate_seeded};
 use cutwater_sources_sinks::log::JobLog;
 use cutwater_sources_sinks::print::print;
-use cutwater_sources_sinks::{csv, text};
+use cutwater_sources_sinks::{csv, stdin, text};
 use flate2::write::GzEncoder;
 
 fn write(path: &Path, bytes: &[u8]) {
@@ -100,6 +100,14 @@ fn text_csv_and_gzip_files() {
     let rows = |job: &Job| csv::rows_of(job, [path(csv_plain), path(csv_gz)]).typed::<(u64, String)>();
     let conforms = source(rows).run().unwrap_or_else(|e| panic!("{e}"));
     tried(&conforms, &OF_SOURCES);
+}
+
+#[test]
+fn standard_input_as_any_stream_that_is_read_once() {
+    let lines: String = (0..120).map(|n| format!("line {n}\n")).collect();
+    let conforms = source(move |job| stdin::lines_from(job, std::io::Cursor::new(lines.clone().into_bytes())));
+    let conforms = conforms.run().unwrap_or_else(|e| panic!("{e}"));
+    tried(&conforms, &[Rule::SplitsStable, Rule::Ends, Rule::ExhaustedStays, Rule::NeverMeansNever]);
 }
 
 #[test]

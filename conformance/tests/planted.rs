@@ -1,5 +1,8 @@
 //! Connectors with one mistake each. The kit must find every one by its rule, and nothing in those without one.
 
+#[path = "planted/below.rs"]
+mod below;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -226,6 +229,12 @@ enum SinkFault {
     PanicsOverHandles,
     /// It says Failed where it should say Fenced.
     WrongError,
+    /// It counts a commit of nothing.
+    CountsEmpty,
+    /// Of a checkpoint it shows a half, and the rest with the next commit.
+    ShowsHalves,
+    /// It doesn't commit what an older attempt has prepared.
+    DropsOld,
 }
 
 /// What outlives the job, by data directory.
@@ -235,6 +244,8 @@ struct System {
     prepared: BTreeMap<u64, (u64, Vec<u64>)>,
     committed: BTreeSet<u64>,
     shown: Vec<(u64, Vec<u64>)>,
+    /// The halves that wait for the next commit.
+    halves: Vec<(u64, Vec<u64>)>,
     next: u64,
 }
 
@@ -383,6 +394,14 @@ impl CommitGroup for Group {
 
     fn commit(&self, handles: &[Vec<u8>]) -> Result<Committed, SinkError> {
         let mut committed = Committed::default();
+        if self.table.fault == SinkFault::CountsEmpty && handles.is_empty() {
+            committed.now = 1;
+        }
+        let newest = *self.attempt.lock().unwrap();
+        self.table.with(|system| {
+            let halves = std::mem::take(&mut system.halves);
+            system.shown.extend(halves);
+        });
         let handles = match self.table.fault {
             SinkFault::OnlyNewest => &handles[handles.len().saturating_sub(1)..],
             _ => handles,
@@ -408,7 +427,11 @@ impl CommitGroup for Group {
                     return Ok(());
                 }
                 match system.prepared.remove(&number) {
-                    Some((_, rows)) => {
+                    Some((attempt, _)) if self.table.fault == SinkFault::DropsOld && attempt < newest => Err(lost()),
+                    Some((_, mut rows)) => {
+                        if self.table.fault == SinkFault::ShowsHalves {
+                            system.halves.push((number, rows.split_off(rows.len() / 2)));
+                        }
                         if self.table.fault != SinkFault::ShowsPrepared {
                             system.shown.push((number, rows));
                         }
@@ -481,6 +504,9 @@ fn every_mistake_of_a_sink_is_found_by_its_rule() {
         (SinkFault::CountsNothing, Rule::PreparedCounted),
         (SinkFault::PanicsOverHandles, Rule::NoPanic),
         (SinkFault::WrongError, Rule::OldAttemptRefused),
+        (SinkFault::CountsEmpty, Rule::EmptyIsFine),
+        (SinkFault::ShowsHalves, Rule::Atomic),
+        (SinkFault::DropsOld, Rule::OldOutputSurvives),
     ] {
         let found = look_into(fault).expect_err(&format!("{fault:?} goes unnoticed"));
         assert!(found.breaks(rule), "{fault:?} should break {rule:?}: {found}");
