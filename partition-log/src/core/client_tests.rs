@@ -380,6 +380,30 @@ fn a_client_whose_epochs_are_used_up_gets_another_producer_id_and_may_repeat_the
     }
 }
 
+/// Each epoch near the end, and each order of ends and fences from there on: always a higher pair of id and epoch, which can write.
+#[test]
+fn no_end_and_no_fence_around_the_last_epochs_goes_beyond_them_or_shuts_its_own_client_out() {
+    for start in i16::MAX - 4..i16::MAX {
+        for choices in 0..1_u32 << 6 {
+            let mut node = Node::new();
+            node.run(Op::Init);
+            let first = node.now.expect("given");
+            node.state.clients.get_mut(ID).expect("known").epoch = start;
+            let mut now = ClientProducer { epoch: start, ..first };
+            for step in 0..6 {
+                node.now = Some(now);
+                assert!(node.append(now, 0, true).is_some(), "{now:?} from {start}, {choices:b}, step {step}");
+                // With its transaction open, as it is after a restart of the client.
+                let next = if choices >> step & 1 == 0 { node.end(now, Committed, true) } else { node.init(Some(now)) };
+                let next = next.expect("it goes on");
+                assert!(next.epoch >= 0 && (next.producer, next.epoch) > (now.producer, now.epoch), "{now:?} {next:?}");
+                now = next;
+            }
+            assert!(now.producer > first.producer, "the epochs were used up");
+        }
+    }
+}
+
 #[test]
 fn a_client_and_a_job_cannot_write_into_each_others_transactions_nor_under_another_id() {
     let mut node = Node::new();
