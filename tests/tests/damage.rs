@@ -237,6 +237,16 @@ enum Damage {
     Unreadable { at: u64 },
 }
 
+/// Where a file is after a life, if it is there: the fence of the file sink renames the folders of prepared parts, whose own names stay.
+fn now_at(disk: &SimDisk, path: &Path) -> Option<PathBuf> {
+    if kind_of(path) != Some("staged part") || disk.exists(path).expect("readable") {
+        return disk.exists(path).expect("readable").then(|| path.to_path_buf());
+    }
+    let mut found = vec![];
+    all_files(disk, Path::new(OUT), &mut found);
+    found.into_iter().find(|there| there.file_name() == path.file_name())
+}
+
 /// What came of it: true if it was told.
 fn damaged(from: &Machine, path: &Path, damage: Damage, expected: &Seen) -> bool {
     let machine = from.fork(9);
@@ -271,10 +281,11 @@ fn damaged(from: &Machine, path: &Path, damage: Damage, expected: &Seen) -> bool
 
     // Whoever mends the file goes on, and everything is exact.
     match damage {
-        Damage::Flip { at, bit } if machine.disk().exists(path).expect("readable") => {
-            machine.disk().flip_bit(path, at, bit)
+        Damage::Flip { at, bit } => {
+            if let Some(path) = now_at(machine.disk(), path) {
+                machine.disk().flip_bit(path, at, bit);
+            }
         }
-        Damage::Flip { .. } => {}
         Damage::Unreadable { .. } => machine.disk().heal(),
     }
     let mended = machine.next_life(End::Kill);
