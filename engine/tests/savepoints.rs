@@ -236,6 +236,9 @@ fn damage_to_any_file_of_a_savepoint_is_told_before_a_job_begins_and_once_it_is_
         let mut paths = vec![Path::new("sp/savepoint").to_path_buf(), Path::new("sp/manifest").to_path_buf()];
         paths.extend(state.iter().map(|file| Path::new("sp/state").join(&file.name)));
         assert!(paths.len() >= 4, "two workers have state: {paths:?}");
+        // Format 3 is the packed one.
+        let formats: Vec<u8> = paths[2..].iter().map(|path| disk.read(path, 1 << 20).expect("readable")[8]).collect();
+        assert_eq!(formats.contains(&3), compression != Compression::None, "{compression:?}: {formats:?}");
         let mut other = 0;
         for path in paths {
             let len = disk.read(&path, 1 << 20).expect("readable").len() as u64;

@@ -1,7 +1,7 @@
 //! Orders to a running job, through files in its data directory: a savepoint, a stop, a drain.
 //!
 //! ```text
-//!   DIR/control/<number>.order    verb, folder of the savepoint (may be empty), when it was given; published whole, never changed
+//!   DIR/control/<number>.order    verb, folder of the savepoint (may be empty), when it was given, checksum; published whole, never changed
 //!   DIR/control/<number>.taken    the job has read it
 //!   DIR/control/<number>.answer   "done" or "failed", and what there is to say; then order and taken are removed
 //! ```
@@ -21,6 +21,7 @@ use cutwater_engine::error::RunError;
 use cutwater_engine::observe::Control;
 use cutwater_engine::snapshot::{SavepointState, SavepointTicket};
 use cutwater_platform::{Clock, CrashPoints, Files, IoContext, Platform};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::console::Console;
 use super::exit::Exit;
@@ -60,10 +61,20 @@ impl Order {
             Verb::Drain => "drain",
         };
         let folder = self.savepoint.as_deref().unwrap_or(Path::new(""));
-        format!("{verb}\n{}\n{}\n", folder.display(), self.given_ms)
+        let text = format!("{verb}\n{}\n{}\n", folder.display(), self.given_ms);
+        let sum = checksum(&text);
+        text + &sum
     }
 
     fn parse(text: &str) -> Result<Order, String> {
+        // Whoever writes an order by hand needs none.
+        let sum_at = text.match_indices('\n').nth(2).map_or(text.len(), |(at, _)| at + 1);
+        let (text, sum) = text.split_at(sum_at);
+        if !sum.is_empty() && sum != checksum(text) {
+            return Err(
+                "the order was changed since it was written: its checksum is another. Give it again".to_string()
+            );
+        }
         let mut lines = text.lines();
         let verb = match lines.next() {
             Some("savepoint") => Verb::Savepoint,
@@ -80,6 +91,11 @@ impl Order {
             _ => Ok(Order { verb, savepoint, given_ms }),
         }
     }
+}
+
+/// The line behind an order that says what was written.
+fn checksum(text: &str) -> String {
+    format!("xxh3 {:016x}\n", xxh3_64(text.as_bytes()))
 }
 
 /// The job's side: takes orders and answers them.
@@ -292,6 +308,19 @@ mod tests {
         assert_eq!(Order::parse(&stop.to_text()), Ok(stop));
         for text in ["", "die\n\n7\n", "savepoint\n\n7\n", "savepoint\nrelative\n7\n", "stop\n", "stop\n\nsoon\n"] {
             assert!(Order::parse(text).is_err(), "{text:?}");
+        }
+        let by_hand = Order::parse("stop\n/a\n7\n");
+        assert_eq!(by_hand, Ok(Order { verb: Verb::Stop, savepoint: Some("/a".into()), given_ms: 7 }));
+    }
+
+    #[test]
+    fn a_bit_that_flips_in_an_order_changes_no_folder_but_has_it_refused() {
+        let text = Order { verb: Verb::Savepoint, savepoint: Some("/a/b c".into()), given_ms: 1_700_000 }.to_text();
+        for bit in 0..text.len() * 8 {
+            let mut bytes = text.clone().into_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let flipped = String::from_utf8_lossy(&bytes);
+            assert!(Order::parse(&flipped).is_err(), "{flipped:?}");
         }
     }
 

@@ -20,7 +20,7 @@ use cutwater_platform::{Clock, Files, SplitMix, SystemClock};
 use cutwater_sources_sinks::codec::Json;
 use cutwater_sources_sinks::files::files;
 use cutwater_sources_sinks::log::LogHandle;
-use cutwater_testkit::{LossPolicy, SimDisk, SyncFault};
+use cutwater_testkit::{CrashAction, DiskOp, LossPolicy, OpFault, SimDisk, SyncFault};
 use cutwater_tests::{End, Machine};
 
 const RECORDS: u64 = 2_400;
@@ -360,4 +360,54 @@ fn a_failed_sync_anywhere_ends_a_run_or_an_attempt_and_nothing_wrong_is_shown() 
         assert_eq!(seen_in_log(&next).as_ref(), Ok(&expected), "sync {nth} failed: {first:?}");
         assert!(seen_in_files(next.disk()) == expected, "sync {nth} failed: {first:?}");
     }
+}
+
+/// An operation of any kind: reads, lists, new names and lengths, plain writes. A sample; log, checkpoint store and file sink have tests
+/// of their own in which each operation fails.
+#[test]
+fn a_failed_operation_anywhere_is_told_or_tried_again_and_nothing_wrong_is_shown() {
+    let (machine, _) = left_behind();
+    let expected = expected();
+    let dry = machine.fork(1);
+    live(&dry).expect("a sound disk");
+    // Threads take turns as they like, so the last of them may not be reached.
+    let operations = dry.disk().operations();
+    let (mut failed, mut told) = (0, 0);
+    for round in 0..24 {
+        let fault = [OpFault::Once, OpFault::OnceDone, OpFault::ReadOnly, OpFault::Forever][round as usize % 4];
+        let nth = 1 + operations * round / 26;
+        let failing = machine.fork(nth);
+        failing.disk().fail_operation(nth, fault);
+        let first = live(&failing);
+        failed += u64::from(failing.disk().has_failed());
+        told += u64::from(first.is_err());
+        let story = format!("operation {nth} of some {operations} failed, {fault:?} ({first:?})");
+        let is_sync = |op| matches!(op, DiskOp::SyncData | DiskOp::WriteSynced | DiskOp::SyncDir);
+        let is_unsure = failing.disk().trace().iter().any(|step| step.fault == Some("EIO") && is_sync(step.op));
+        // What a failed sync left is seen and not on the disk, and no later process can tell.
+        let end = if is_unsure || round % 2 == 0 { End::PowerOff(LossPolicy::Random) } else { End::Kill };
+        let next = failing.next_life(end);
+        let report = live(&next).unwrap_or_else(|e| panic!("{story}, {end:?}, then: {e}"));
+        assert!(report.finished, "{story}");
+        let next = next.next_life(End::PowerOff(LossPolicy::AllLost));
+        assert_eq!(seen_in_log(&next).as_ref(), Ok(&expected), "{story}, {end:?}");
+        assert!(seen_in_files(next.disk()) == expected, "{story}, {end:?}: wrong files are shown");
+    }
+    assert!(failed > 20 && told > 12, "{failed} of 24 failed, {told} were told");
+}
+
+/// A manifest whose name a failed sync left behind is seen by whoever looks, and a power cut takes it away: an attempt that went on from
+/// it would commit its output, and the next one would write that again.
+#[test]
+fn a_manifest_that_is_seen_and_may_not_be_on_the_disk_ends_the_run() {
+    let machine = loaded();
+    let disk = machine.disk().clone();
+    let fails = CrashAction::Call(Box::new(move || disk.fail_sync(1, SyncFault::KeepCache)));
+    machine.call_at("manifest.published", 4, fails);
+    let error = live(&machine).expect_err("nobody goes on from it");
+    assert!(error.contains("restart the machine"), "{error}");
+    let next = machine.next_life(End::PowerOff(LossPolicy::AllLost));
+    assert!(live(&next).expect("a sound disk").finished);
+    assert_eq!(seen_in_log(&next), Ok(expected()));
+    assert!(seen_in_files(next.disk()) == expected());
 }

@@ -294,11 +294,17 @@ mod tests {
     #[test]
     fn a_damaged_version_is_refused_by_its_name_and_not_skipped() {
         let sim = machine(9);
-        sim.disk().flip_bit("log/access/00000000000000000002", 40, 1);
-        let refused = Store::open(&sim.platform(), Path::new("log")).expect_err("damaged");
-        assert!(
-            matches!(&refused, AccessError::Book { path, .. } if path.ends_with("00000000000000000002")),
-            "{refused}"
-        );
+        let path = Path::new("log/access/00000000000000000002");
+        let len = sim.platform().files.read(path, BYTES_MAX).expect("there").len() as u64;
+        for at in 0..len {
+            sim.disk().flip_bit(path, at, at as u8 % 8);
+            let refused = Store::open(&sim.platform(), Path::new("log")).expect_err("damaged");
+            assert!(matches!(&refused, AccessError::Book { path: named, .. } if named == path), "byte {at}: {refused}");
+            sim.disk().flip_bit(path, at, at as u8 % 8);
+        }
+        sim.disk().fail_reads_at(path, len / 2);
+        Store::open(&sim.platform(), Path::new("log")).expect_err("unreadable");
+        sim.disk().heal();
+        Store::open(&sim.platform(), Path::new("log")).expect("whole again");
     }
 }
