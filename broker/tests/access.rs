@@ -520,6 +520,9 @@ fn a_producer_id_is_its_users_whoever_else_may_write_to_the_topic() {
     };
     assert_eq!(produced(&alice.ask(9, plain(0, 0))), (0, 0));
     assert_eq!(produced(&bob.ask(9, plain(1, 0))).0, 49, "INVALID_PRODUCER_ID_MAPPING: it would fence hers");
+    guarded.allow("bob", 5, "his", 4);
+    let named = plain(1, 0).with_transactional_id(Some(TransactionalId(text("his"))));
+    assert_eq!(produced(&bob.ask(9, named)).0, 49, "whatever transactional id he names");
     assert_eq!(produced(&bob.ask(9, produce("words", 0, -1, batch(PLAIN, &["his own"])))), (0, 1));
     assert_eq!(produced(&alice.ask(9, plain(0, 1))), (0, 2));
     let mut again = guarded.client("alice");

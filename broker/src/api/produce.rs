@@ -112,7 +112,7 @@ fn append(
     let records = records.unwrap_or_default();
     judge(&records, call.version(), id)?;
     if call.service.options.security.authorize
-        && let Some(producer) = producer_of(&records).filter(|_| id.is_none())
+        && let Some(producer) = producer_of(&records)
         && !call.service.producers.may(producer, call.caller.who().user)
     {
         let why = format!("producer id {producer} was given to another user");
