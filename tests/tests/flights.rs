@@ -100,16 +100,20 @@ fn twenty_kills_change_nothing() {
 }
 
 #[test]
-fn processes_that_are_stopped_and_overtaken_never_come_back_and_the_result_is_written() {
+fn stopped_processes_are_killed_by_their_successors_and_the_result_is_written() {
     let dir = tempfile::tempdir().expect("a directory");
     let result = dir.path().join("kills.txt");
     let ran = run(&["--kills", "6", "--zombies", "--result", result.to_str().expect("Unicode")]);
     assert_equal(&ran);
-    assert!(ran.out.contains("3 stopped processes were let go on, and none came back"), "{}", ran.out);
+    assert!(
+        ran.out.contains("3 processes were stopped, and each was killed by the one that took its place"),
+        "{}",
+        ran.out
+    );
     let text = std::fs::read_to_string(&result).expect("it was written");
     for line in [
         "kills landed                            6",
-        "stopped, overtaken, let go on           3",
+        "stopped, killed by successor            3",
         "--seed 2013",
         "commit ",
     ] {
