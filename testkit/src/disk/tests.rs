@@ -485,7 +485,8 @@ fn forks_and_restarts_share_the_bytes_that_nobody_wrote() {
 #[test]
 fn an_operation_of_any_kind_fails_once_half_done_done_after_all_or_for_ever() {
     type Ask = fn(&SimDisk, &Arc<dyn File>) -> std::io::Result<()>;
-    let asks: [(Ask, fn(&SimDisk) -> bool); 6] = [
+    type Look = fn(&SimDisk) -> bool;
+    let asks: [(Ask, Look); 6] = [
         (|_, f| f.set_len(5), |d| content(d, "f").is_some_and(|c| c.len() == 5)),
         (|d, _| d.open(p("new"), Open::CreateNew).map(drop), |d| content(d, "new").is_some()),
         (|d, _| d.create_dir(p("dir")), |d| d.kind(p("dir")).expect("sound") == Some(true)),
