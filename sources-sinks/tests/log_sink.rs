@@ -413,6 +413,25 @@ fn over_the_limit_of_an_ending_write_prepare_declines_with_the_numbers() {
 }
 
 #[test]
+fn no_batch_is_larger_than_the_log_takes_however_many_records_come_between_checkpoints() {
+    let dir = tempfile::tempdir().unwrap();
+    let platform = Platform::real();
+    let limits = LogLimits { batch_bytes_max: 1024, ..LogLimits::default() };
+    let log = Log::open(&platform, dir.path(), LogOptions { limits, ..LogOptions::default() }).unwrap();
+    let log = LogHandle::of(&platform, log);
+    let group = begin(&log, 1);
+    let mut out = writer(&log, "sink", 1, 0, Some(1));
+    // Small ones, and each of a size that fits alone: beside others it must not.
+    let texts: Vec<String> = (0..300).map(|n| "x".repeat([3, 40, 700, 1, 900][n % 5])).collect();
+    out.write(strings(&texts.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
+    let handle = prepare(&mut out, 1).expect("no batch was refused").expect("there is output");
+    assert_eq!(group.commit(&[handle]).unwrap().now, 1);
+    let too_large = "x".repeat(2_000);
+    let error = out.write(strings(&[&too_large])).and_then(|()| prepare(&mut out, 2).map(drop)).unwrap_err();
+    assert!(error.to_string().contains("1024"), "{error}");
+}
+
+#[test]
 fn the_points_of_the_protocol_are_reached_in_their_order() {
     #[derive(Default)]
     struct Seen(Mutex<Vec<&'static str>>);

@@ -72,6 +72,14 @@ impl At {
         }
     }
 
+    /// No batch may be larger: what the log says, or what Kafka's brokers take if nobody says otherwise.
+    pub(crate) fn batch_bytes_max(&self) -> usize {
+        match self {
+            At::Here(log) => log.limits().batch_bytes_max,
+            At::Broker(_) => cutwater_partition_log::batch::Limits::DEFAULT.batch_bytes,
+        }
+    }
+
     /// Where a partition stands.
     pub(crate) fn offsets(&self, topic: &Found, partition: u32) -> Result<PartitionOffsets, FetchError> {
         let at = cutwater_partition_log::TopicPartition::new(topic.id, partition);

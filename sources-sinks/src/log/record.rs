@@ -85,6 +85,13 @@ impl RecordBuf {
         self.headers.push(Header { name: name.into(), value });
     }
 
+    /// Bytes of its key, value and headers, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let header = |h: &Header| h.name.len() + h.value.as_ref().map_or(0, Vec::len) + 16;
+        let headers: usize = self.headers.iter().map(header).sum();
+        self.key_bytes().map_or(0, <[u8]>::len) + self.value_bytes().map_or(0, <[u8]>::len) + headers
+    }
+
     pub(crate) fn key_bytes(&self) -> Option<&[u8]> {
         self.has_key.then_some(&self.key)
     }

@@ -34,8 +34,10 @@ use crate::log::partition::partition_of_key;
 use crate::log::record::{FillRecord, KeyOf, RecordBuf};
 use crate::log::sink::{Choose, LogSink};
 
-/// A batch is closed at this size.
+/// A batch is closed at this size, or at half of what the log takes at most if that is less.
 const BATCH_BYTES: usize = 128 * 1024;
+/// More than the lengths, times and offsets of one record take.
+const RECORD_OVERHEAD_BYTES: usize = 128;
 /// All batches are closed when they have this much together, so that sealing stays short.
 const BUFFERED_BYTES_MAX: usize = 1024 * 1024;
 /// Appends without a transaction that may be unanswered.
@@ -51,6 +53,9 @@ pub(crate) struct LogWriter<T, V, K> {
     record: RecordBuf,
     /// One open batch per partition.
     open: Vec<BatchBuilder>,
+    /// At this size they are closed, and with a record more than the other they would be refused.
+    close_at: usize,
+    batch_max: usize,
     buffered: usize,
     /// Records taken.
     taken: u64,
@@ -109,6 +114,7 @@ impl<T, V: Clone, K: Clone> LogWriter<T, V, K> {
                 Mode::Direct(shared.at.producer(claimed.as_ref(), &id.sink)?)
             }
         };
+        let batch_max = shared.at.batch_bytes_max();
         Ok(LogWriter {
             sink: id.sink.clone(),
             value: sink.value.clone(),
@@ -117,6 +123,8 @@ impl<T, V: Clone, K: Clone> LogWriter<T, V, K> {
             clock: shared.platform.clock.clone(),
             record: RecordBuf::default(),
             open: (0..topic.partitions).map(|_| BatchBuilder::new(compression)).collect(),
+            close_at: BATCH_BYTES.min(batch_max / 2),
+            batch_max,
             buffered: 0,
             taken: 0,
             // Workers begin at different partitions.
@@ -150,7 +158,13 @@ impl<T, V: FillRecord<T>, K: KeyOf<T>> LogWriter<T, V, K> {
             return Err(SinkError::fatal(&self.sink, reason));
         };
         let time = event_ms.or(record.timestamp_ms).unwrap_or(wall_ms);
-        let before = batch.encoded_len_estimate();
+        let mut before = batch.encoded_len_estimate();
+        if before + record.bytes() + RECORD_OVERHEAD_BYTES > self.batch_max && !batch.is_empty() {
+            // The log would refuse them together.
+            self.out.append(partition, batch)?;
+            self.buffered = self.buffered.saturating_sub(before);
+            before = batch.encoded_len_estimate();
+        }
         if push(batch, time, record).is_err() {
             // It doesn't fit beside the others; alone it must.
             self.out.append(partition, batch)?;
@@ -158,7 +172,7 @@ impl<T, V: FillRecord<T>, K: KeyOf<T>> LogWriter<T, V, K> {
         }
         let now = batch.encoded_len_estimate();
         self.buffered += now.saturating_sub(before);
-        if now >= BATCH_BYTES {
+        if now >= self.close_at {
             self.out.append(partition, batch)?;
             self.buffered = self.buffered.saturating_sub(now);
         }
