@@ -242,7 +242,8 @@ final class Clients {
             var offsets = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get();
             Check.equal(IntStream.range(0, 4).mapToObj(n -> offsets.get(new TopicPartition(topic, n)).offset()).toList(), List.of(300L, 300L, 300L, 300L), "committed");
             admin.deleteConsumerGroups(List.of(group)).all().get();
-            Check.that(admin.listGroups().all().get().stream().noneMatch(g -> g.groupId().equals(group)), "the group is deleted");
+            // The newer listGroups isn't in 3.9, with which this runs too.
+            Check.that(admin.listConsumerGroups().all().get().stream().noneMatch(g -> g.groupId().equals(group)), "the group is deleted");
         }
     }
 
