@@ -1,5 +1,6 @@
 //! What can go wrong, per operation: who is to blame, where it happened, what to do next.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,7 +8,6 @@ use cutwater_platform::IoError;
 use thiserror::Error;
 
 use crate::config::GuaranteeKind;
-use crate::observe::Loss;
 
 /// The build function described a job that can't be run.
 #[derive(Debug, Error)]
@@ -189,6 +189,47 @@ pub enum OperatorError {
     /// A sink's writer said no; what kind of no decides how things go on.
     #[error(transparent)]
     Sink(#[from] SinkError),
+}
+
+/// What an at-most-once run had read and not delivered when it failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loss {
+    /// Records that sources had read.
+    pub read: u64,
+    /// Records that sinks had written, confirmed if the sink hears of that at all.
+    pub delivered: u64,
+    /// Records that were between two operators or in the hand of one: lost.
+    pub under_way: u64,
+    /// Records that sinks were writing or had written without an answer: lost or not.
+    pub unconfirmed: u64,
+    /// Records that operators had taken into their state: lost as far as their results hadn't been emitted.
+    pub absorbed: u64,
+}
+
+impl Loss {
+    /// Records that certainly had no effect on the output.
+    pub fn at_least(&self) -> u64 {
+        self.under_way
+    }
+
+    /// Records that had none, or not all of it, at most.
+    pub fn at_most(&self) -> u64 {
+        self.under_way + self.unconfirmed + self.absorbed
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Loss { read, delivered, under_way, unconfirmed, absorbed } = self;
+        write!(f, "{read} records were read and {delivered} delivered; lost are {under_way} that were under way")?;
+        if *unconfirmed > 0 {
+            write!(f, ", of {unconfirmed} that were written no answer came")?;
+        }
+        if *absorbed > 0 {
+            write!(f, ", and what {absorbed} records in states hadn't led to yet")?;
+        }
+        Ok(())
+    }
 }
 
 /// Why a run ended without a report.

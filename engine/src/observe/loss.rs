@@ -12,9 +12,9 @@
 //! that was killed nobody knows. What wasn't read yet isn't lost.
 
 use std::collections::HashSet;
-use std::fmt;
 
 use crate::checkpoint::Counters;
+use crate::error::Loss;
 use crate::graph::Plan;
 use crate::id::{InstanceId, OperatorId};
 use crate::observe::books;
@@ -26,21 +26,6 @@ pub(crate) struct LastCount {
     pub(crate) counters: Counters,
     /// Records that a sink had written without an answer.
     pub(crate) unconfirmed: u64,
-}
-
-/// What an at-most-once run had read and not delivered when it failed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Loss {
-    /// Records that sources had read.
-    pub read: u64,
-    /// Records that sinks had written, confirmed if the sink hears of that at all.
-    pub delivered: u64,
-    /// Records that were between two operators or in the hand of one: lost.
-    pub under_way: u64,
-    /// Records that sinks were writing or had written without an answer: lost or not.
-    pub unconfirmed: u64,
-    /// Records that operators had taken into their state: lost as far as their results hadn't been emitted.
-    pub absorbed: u64,
 }
 
 impl Loss {
@@ -67,29 +52,5 @@ impl Loss {
         let waiting: u64 = last.iter().map(|l| l.unconfirmed).sum();
         loss.delivered = loss.delivered.saturating_sub(waiting);
         loss
-    }
-
-    /// Records that certainly had no effect on the output.
-    pub fn at_least(&self) -> u64 {
-        self.under_way
-    }
-
-    /// Records that had none, or not all of it, at most.
-    pub fn at_most(&self) -> u64 {
-        self.under_way + self.unconfirmed + self.absorbed
-    }
-}
-
-impl fmt::Display for Loss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Loss { read, delivered, under_way, unconfirmed, absorbed } = self;
-        write!(f, "{read} records were read and {delivered} delivered; lost are {under_way} that were under way")?;
-        if *unconfirmed > 0 {
-            write!(f, ", of {unconfirmed} that were written no answer came")?;
-        }
-        if *absorbed > 0 {
-            write!(f, ", and what {absorbed} records in states hadn't led to yet")?;
-        }
-        Ok(())
     }
 }

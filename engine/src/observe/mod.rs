@@ -7,9 +7,9 @@ mod progress;
 mod report;
 mod standing;
 
+pub use crate::error::Loss;
 pub use explanation::{Connector, ExplainedState, Explanation};
 pub use history::{CheckpointPhase, CheckpointRecord, CheckpointState, PhaseTime};
-pub use loss::Loss;
 pub use progress::{Control, Paused, Phase, Progress, RecoveryTimes, Seen};
 pub use report::{EdgeCount, OperatorCount, Report};
 pub use standing::{InstanceName, Stage, Waiting};
